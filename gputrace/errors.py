@@ -1,0 +1,81 @@
+"""Every error gputrace raises, in one small hierarchy.
+
+::
+
+    GputraceError
+    ├── UsageError            the call was wrong: an unknown device, suffix or stream handle
+    ├── OutputError           the output cannot be written
+    ├── DeviceError           the device cannot be used
+    │   ├── NoDriver          no driver on this machine, or one too old
+    │   └── DriverError       a driver call failed: which one, with what code
+    └── WindowError           a profiling window cannot be measured
+        ├── NotRegistered     a token never issued, or used before
+        ├── WrongStream       stopped on another stream than it was started on
+        ├── WindowFailed      device work failed inside the window
+        ├── Capturing         the stream is being captured: nothing may be recorded
+        └── Unreadable        the window's events could not be read back
+
+Nothing here is raised into a program by a span: spans are fenced. These reach a caller who asked for a
+measurement, started a recording, or typed a command.
+"""
+
+from __future__ import annotations
+
+
+class GputraceError(Exception):
+    """Base of every error gputrace raises. Its text says what was tried, what was found and what to do."""
+
+
+class UsageError(GputraceError):
+    """The call itself was wrong; nothing was started."""
+
+
+class OutputError(GputraceError):
+    """The output cannot be written; nothing was started."""
+
+
+class DeviceError(GputraceError):
+    """The device cannot be used."""
+
+
+class NoDriver(DeviceError):
+    """There is no usable driver on this machine."""
+
+
+class DriverError(DeviceError):
+    """A driver call failed.
+
+    ``call`` is the driver function's name, ``code`` its result as an int (-1 where the binding raised
+    instead of returning one).
+    """
+
+    def __init__(self, call: str, code: int, name: str = "", hint: str = "") -> None:
+        self.call = call
+        self.code = code
+        self.name = name
+        text = f"{call} failed with {name or 'error'} ({code})"
+        super().__init__(f"{text}: {hint}" if hint else text)
+
+
+class WindowError(GputraceError):
+    """A profiling window cannot be measured."""
+
+
+class NotRegistered(WindowError):
+    """The token was never issued by this profiler, or its window has been closed already."""
+
+
+class WrongStream(WindowError):
+    """The window was started on another stream: its two events would not measure one queue."""
+
+
+class WindowFailed(WindowError):
+    """Device work failed inside the window, so its duration would be that of the failure."""
+
+
+class Capturing(WindowError):
+    """The stream is being captured into a graph: an event recorded now would become part of the graph."""
+
+
+class Unreadable(WindowError):
+    """The window's events could not be read back from the device."""
