@@ -1,0 +1,251 @@
+"""The folder one recording's shards live in, as the launcher and every traced process see it.
+
+It knows no trace format and no device. Its files, all private to the user::
+
+    recording    what every process shares, written once by whoever started the recording
+    metadata     facts for the trace's header, written once
+    snapshots    the host clocks, one line a reading
+    processes    one line a Python process that reached gputrace's boot, traced or not
+    notes        one line a failure that had nobody to tell
+    N.shard      what process image N wrote, in the output's own format
+    N.report     what process image N counted
+
+Text files hold ``key=value`` lines. A line without its newline was torn by a kill and is ignored, so a folder is
+readable at any moment. A traced program pays for this import and for `open` and `claim` before its first line runs.
+"""
+
+from __future__ import annotations
+
+import os
+
+from gputrace.errors import OutputError
+from gputrace.model import ClockSnapshot, Recording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Value = int | str | list[str]
+    Values = dict[str, Value]
+
+#: Shard numbers are below this: formats pack one beside a track's number into 32 bits.
+NUMBER_LIMIT = 1 << 20
+
+# O_EXCL already refuses a link in the last place; O_NOFOLLOW says so for the opens that do not create.
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class ShardFolder:
+    """One recording's folder. Make one with `create` or `open`.
+
+    ``path`` is absolute, so a program may change its directory. ``suffix`` is the output's ("`.pftrace`"), without
+    ``.gz``; ``exporter`` is "module:Class"; ``device`` the kind of device: "cuda", "simulated" or "host".
+    """
+
+    __slots__ = ("device", "exporter", "path", "recording", "suffix")
+
+    def __init__(self, path: str, recording: Recording, suffix: str, exporter: str, device: str) -> None:
+        self.path = path
+        self.recording = recording
+        self.suffix = suffix
+        self.exporter = exporter
+        self.device = device
+
+    @classmethod
+    def create(cls, path: str, recording: Recording, suffix: str, exporter: str, device: str) -> ShardFolder:
+        """Write ``recording`` into a folder that exists, is empty and is private. Raises OSError if it cannot."""
+        path = os.path.abspath(path)
+        _replace(
+            os.path.join(path, "recording"),
+            {
+                "id": recording.id,
+                "base_ns": recording.base_ns,
+                "boottime_offset_ns": recording.boottime_offset_ns,
+                "suffix": suffix,
+                "exporter": exporter,
+                "device": device,
+            },
+        )
+        return cls(path, recording, suffix, exporter, device)
+
+    @classmethod
+    def open(cls, path: str) -> ShardFolder:
+        """The folder as it was created. Raises OSError if it is gone, `OutputError` if it is no shard folder."""
+        path = os.path.abspath(path)
+        values = _parse(_read(os.path.join(path, "recording")))
+        try:
+            id, base_ns, offset_ns = values["id"], values["base_ns"], values["boottime_offset_ns"]
+            suffix, exporter, device = values["suffix"], values["exporter"], values["device"]
+        except KeyError as missing:
+            raise OutputError(f"{path} holds no recording: its file 'recording' has no {missing}") from None
+        assert isinstance(base_ns, int)
+        assert isinstance(offset_ns, int)
+        return cls(path, Recording(str(id), base_ns, offset_ns), str(suffix), str(exporter), str(device))
+
+    # Shards
+
+    def claim(self) -> int:
+        """Take the next free shard number by creating its file, empty. No other process ever gets the same one.
+
+        A pid would not do: fork and exec reuse them. Raises OSError if the folder is gone, the disk is full or all
+        numbers are taken.
+        """
+        number = max(self.numbers(), default=-1) + 1
+        while number < NUMBER_LIMIT:
+            try:
+                os.close(os.open(self.shard_path(number), _NEW, 0o600))
+            except FileExistsError:  # another process was quicker
+                number += 1
+            else:
+                return number
+        raise OSError(f"all {NUMBER_LIMIT} shard numbers of {self.path} are taken")
+
+    def shard_path(self, number: int) -> str:
+        """Where process image ``number`` writes; open it with mode "r+b", unbuffered."""
+        return f"{self.path}/{number}.shard"
+
+    def numbers(self) -> list[int]:
+        """The shard numbers taken so far, in order."""
+        return self._numbered(".shard")
+
+    # Reports
+
+    def write_report(self, number: int, values: Mapping[str, Value]) -> None:
+        """Replace what process image ``number`` says about itself: ints, strings, lists of strings, by name.
+
+        Whole or not at all: a process killed meanwhile leaves its last report. Raises OSError.
+        """
+        _replace(f"{self.path}/{number}.report", values)
+
+    def reports(self) -> dict[int, Values]:
+        """The reports written so far, by shard number. A process killed early has a shard and no report."""
+        return {number: _parse(_read(f"{self.path}/{number}.report")) for number in self._numbered(".report")}
+
+    # What the launcher keeps
+
+    def write_metadata(self, values: Mapping[str, Value]) -> None:
+        """Keep facts for the trace's header, so that the trace can be put together without the launcher."""
+        _replace(f"{self.path}/metadata", values)
+
+    def metadata(self) -> Values:
+        """What `write_metadata` kept; empty if nothing was."""
+        return _parse(_read_if_there(f"{self.path}/metadata"))
+
+    def add_snapshot(self, snapshot: ClockSnapshot) -> None:
+        """Append one reading of the host clocks. Raises OSError."""
+        self._append("snapshots", f"{snapshot.boottime_ns} {snapshot.monotonic_ns} {snapshot.realtime_ns}")
+
+    def snapshots(self) -> list[ClockSnapshot]:
+        """The readings so far, sorted by monotonic time."""
+        rows = [line.split(" ") for line in _lines(_read_if_there(f"{self.path}/snapshots"))]
+        found = [ClockSnapshot(int(row[0]), int(row[1]), int(row[2])) for row in rows if len(row) == 3]
+        return sorted(found, key=lambda snapshot: snapshot.monotonic_ns)
+
+    # What booting processes leave
+
+    def add_process(self, pid: int, executable: str) -> None:
+        """Note that a Python process reached gputrace's boot. Raises OSError."""
+        self._append("processes", f"{pid} {executable}")
+
+    def processes(self) -> list[str]:
+        """One "PID EXECUTABLE" a Python process that reached gputrace's boot, in order."""
+        return _lines(_read_if_there(f"{self.path}/processes"))
+
+    def add_note(self, text: str) -> None:
+        """Note a failure that had nobody to tell: a traced program's own stderr is not ours. Raises OSError."""
+        self._append("notes", text)
+
+    def notes(self) -> list[str]:
+        """The notes so far, in order."""
+        return _lines(_read_if_there(f"{self.path}/notes"))
+
+    def _append(self, name: str, line: str) -> None:
+        # One write to a file opened for appending: lines of several processes do not mix.
+        file = os.open(f"{self.path}/{name}", _APPEND, 0o600)
+        try:
+            os.write(file, _encode(line.replace("\n", " ")) + b"\n")
+        finally:
+            os.close(file)
+
+    def _numbered(self, ending: str) -> list[int]:
+        stems = (name[: -len(ending)] for name in os.listdir(self.path) if name.endswith(ending))
+        return sorted(int(stem) for stem in stems if stem.isdecimal())
+
+
+# The text format: `key=12`, `key="text` and, once an item, `key+"text`. Backslash and newline are escaped.
+
+
+def _format(values: Mapping[str, Value]) -> bytes:
+    lines = []
+    for key, value in values.items():
+        if isinstance(value, list):
+            lines += [f'{key}+"{_escape(item)}\n' for item in value]
+        elif isinstance(value, int):
+            lines.append(f"{key}={int(value)}\n")
+        else:
+            lines.append(f'{key}="{_escape(value)}\n')
+    return _encode("".join(lines))
+
+
+def _parse(data: bytes) -> Values:
+    values: Values = {}
+    for line in _lines(data):
+        key, quote, text = line.partition('"')
+        if not quote:
+            key, _, number = line.partition("=")
+            if number.removeprefix("-").isdecimal():
+                values[key] = int(number)
+        elif key.endswith("="):
+            values[key[:-1]] = _unescape(text)
+        elif key.endswith("+"):
+            items = values.setdefault(key[:-1], [])
+            if isinstance(items, list):
+                items.append(_unescape(text))
+    return values
+
+
+def _lines(data: bytes) -> list[str]:
+    # The last piece is empty, or a line that was torn.
+    return data.decode("utf-8", "surrogateescape").split("\n")[:-1]
+
+
+def _encode(text: str) -> bytes:
+    # Command lines and paths may hold bytes that are no UTF-8; other lone surrogates become "?".
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")
+
+
+def _escape(text: str) -> str:
+    return str(text).replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _unescape(text: str) -> str:
+    return "\\".join(part.replace("\\n", "\n") for part in text.split("\\\\"))
+
+
+def _read(path: str) -> bytes:
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with open(file, "rb", buffering=0) as raw:
+        return raw.readall()
+
+
+def _read_if_there(path: str) -> bytes:
+    try:
+        return _read(path)
+    except FileNotFoundError:
+        return b""
+
+
+def _replace(path: str, values: Mapping[str, Value]) -> None:
+    new = f"{path}.{os.getpid()}.new"
+    data = memoryview(_format(values))
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        while data:
+            data = data[os.write(file, data) :]
+    finally:
+        os.close(file)
+    os.replace(new, path)
