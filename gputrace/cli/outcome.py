@@ -1,0 +1,109 @@
+"""What `record` and `merge` say at the end, and what they show meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+from gputrace.cli.say import say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gputrace.record.join import Progress
+    from gputrace.record.recording import Summary
+
+# Below this a join takes a fraction of a second, in bytes.
+_LONG_JOIN = 32_000_000
+
+# Formats that Perfetto's UI opens; of another's nothing is known.
+_OPENS_IN_UI = (".pftrace", ".json", ".pftrace.gz", ".json.gz")
+
+
+def tell(summary: Summary, quiet: bool) -> None:
+    """Say what became of a recording that was written: a line for each thing that went wrong, then one for the file."""
+    for line in summary.told:
+        say(line)
+    if quiet:
+        return
+    facts = [_size(summary.size), _many(summary.slices, "slice"), _many(summary.windows, "GPU window")]
+    facts.append(f"{summary.dropped:,} dropped")
+    for count, what in [
+        (summary.failed, "failed"),
+        (summary.clock_violations, "before their own start"),
+        (summary.capture_skipped, "left out during graph capture"),
+    ]:
+        if count:
+            facts.append(f"{count:,} {what}")
+    if summary.windows:
+        facts.append(f"placed to within {_duration(summary.worst_uncertainty_ns)}")
+    if summary.unreported:
+        facts.append(f"{_many(summary.unreported, 'process', 'processes')} killed before counting")
+    opening = "; open it in https://ui.perfetto.dev" if summary.path.endswith(_OPENS_IN_UI) else ""
+    say(f"wrote {_short(summary.path)}: {', '.join(facts)}{opening}")
+
+
+@contextlib.contextmanager
+def progress_bar(interrupted: Callable[[], bool]) -> Iterator[Progress | None]:
+    """A progress bar for a join, shown only if it is long and someone is watching.
+
+    ``interrupted`` is asked, once the bar is there, whether to give up: Ctrl-C raises KeyboardInterrupt then.
+    """
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    with contextlib.ExitStack() as stack:
+        show: Progress | None = None
+
+        def progress(done: int, total: int) -> None:
+            nonlocal show
+            if total < _LONG_JOIN:
+                return
+            if show is None:
+                interrupted()  # what arrived before the bar was meant for the command
+                show = stack.enter_context(_rich_bar(total))
+            elif interrupted():
+                raise KeyboardInterrupt
+            show(done, total)
+
+        yield progress
+
+
+@contextlib.contextmanager
+def _rich_bar(total: int) -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("gputrace: joining"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda done, _: bar.update(task, completed=done)
+
+
+def _short(path: str) -> str:
+    """As a person would type it: relative where that is not longer."""
+    try:
+        relative = os.path.relpath(path)
+    except OSError:  # the current directory was removed
+        return path
+    return relative if len(relative) < len(path) else path
+
+
+def _many(count: int, one: str, several: str = "") -> str:
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
+def _size(size: int) -> str:
+    for unit, scale in [("GB", 1e9), ("MB", 1e6), ("kB", 1e3)]:
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size} bytes"
+
+
+def _duration(duration_ns: int) -> str:
+    for unit, scale in [("s", 1e9), ("ms", 1e6), ("µs", 1e3)]:
+        if duration_ns >= scale:
+            return f"{duration_ns / scale:.1f} {unit}"
+    return f"{duration_ns} ns"

@@ -1,0 +1,66 @@
+"""`gputrace record`: run a command and trace every Python process in it."""
+
+from __future__ import annotations
+
+import signal
+
+import click
+
+from gputrace.cli.outcome import progress_bar, tell
+from gputrace.cli.say import say
+from gputrace.errors import GputraceError
+from gputrace.record import environment, launch
+from gputrace.record.recording import Session, discard_recording, finish_recording, start_recording
+
+_SNAPSHOT_EVERY_S = 10.0
+
+
+@click.command(short_help="Run a command and trace it.", context_settings={"allow_interspersed_args": False})
+@click.option(
+    "-o", "--output", default="trace.pftrace", show_default=True, metavar="FILE", help="Where the trace goes."
+)
+@click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    metavar="auto|cuda|simulated|host",
+    help="What GPU windows are measured on; host: on none.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Say only what went wrong.")
+@click.argument("arguments", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] COMMAND...")
+def command(output: str, device: str, quiet: bool, arguments: tuple[str, ...]) -> int:
+    """Run COMMAND and write what its spans did, on the CPU and on the GPU, to one trace.
+
+    The format follows FILE's suffix: .pftrace (Perfetto) or .json (Chrome), and .gz behind either. The exit code is the
+    command's own. Options of gputrace come before the command.
+    """
+    session = start_recording(output, device, arguments)
+    if device == "auto" and not quiet:
+        say(session.device_reason)
+    with launch.Signals() as signals:
+        try:
+            variables = environment.for_command(environment.as_started(), session.folder.path)
+            running = launch.start(list(arguments), variables, signals)
+        except BaseException:
+            discard_recording(session)
+            raise
+        exit_code = running.wait(session.take_snapshot, _SNAPSHOT_EVERY_S)
+        try:
+            _finish(session, list(arguments), signals, quiet)
+        except GputraceError as error:
+            say(str(error))
+    return launch.end_as(exit_code)
+
+
+def _finish(session: Session, arguments: list[str], signals: launch.Signals, quiet: bool) -> None:
+    with progress_bar(lambda: signals.take(signal.SIGINT)) as progress:
+        summary = finish_recording(session, progress)
+    if summary.path:
+        tell(summary, quiet)
+    else:
+        for line in summary.told:
+            say(line)
+    if not summary.slices and not summary.unreported:
+        from gputrace.record.advice import why_empty
+
+        say(why_empty(arguments, summary))
