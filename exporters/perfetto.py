@@ -28,6 +28,7 @@ from .sequence import (
     TRACE_PACKET,
     Sequence,
 )
+from .values import fits_int64
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ def _metadata(sequence: int, values: Mapping[str, object]) -> bytes:
 def _metadata_value(value: object) -> bytes:
     if isinstance(value, bool):
         return wire.integer(METADATA_BOOL, value)
-    if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
+    if isinstance(value, int) and fits_int64(value):
         return wire.integer(METADATA_INT, value)
     if isinstance(value, (list, tuple)):
         from json import dumps  # a list in metadata is rare, and json costs a start of its own

@@ -19,6 +19,7 @@ from struct import Struct
 from gputrace.model import BEGIN, COUNTER, END, INSTANT
 
 from . import wire
+from .values import fits_int64, nearest_double, wide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ _pairs: list[bytes] = []  # 14 bits in two bytes, also where one would do
 
 
 def _fill_tables() -> None:
-    """Made when the first sequence is: 2 ms and 0.9 MB that a program without a single slice does not pay."""
+    """Made when the first edge is: 2 ms and 0.9 MB that a program without a single slice does not pay."""
     _low.extend(bytes((n | 0x80,)) for n in range(0x80))
     ends = [bytes((n,)) for n in range(0x80)]
     _pairs.extend(low + end for end in ends for low in _low)
@@ -113,8 +114,6 @@ class Sequence:
     )
 
     def __init__(self, id: int, track_uuid: int, flow_base: int, offset_ns: int) -> None:
-        if not _pairs:
-            _fill_tables()
         self._id = wire.integer(PACKET_SEQUENCE_ID, id)
         self._defaults = wire.message(
             PACKET_DEFAULTS,
@@ -147,6 +146,8 @@ class Sequence:
             edges = list(edges)
             if not edges:
                 return b""
+            if not _pairs:
+                _fill_tables()
             last = edges[0][0]
             append(self._start(last))
         # Locals are the cheapest names there are, a list's append and one join the cheapest way to gather bytes.
@@ -269,25 +270,24 @@ def _interned(number: int, iid: int, name: str) -> bytes:
 
 def _counter_value(value: str | int | float | None) -> bytes:
     """An int as an int where it fits, anything else as a double."""
-    if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
-        return wire.integer(EVENT_COUNTER_VALUE, value)
-    assert isinstance(value, (int, float))
-    try:
-        return wire.double(EVENT_DOUBLE_COUNTER_VALUE, float(value))
-    except OverflowError:  # an int beyond the largest double
-        return wire.double(EVENT_DOUBLE_COUNTER_VALUE, float("inf") if value > 0 else float("-inf"))
+    if isinstance(value, int):
+        if fits_int64(value):
+            return wire.integer(EVENT_COUNTER_VALUE, value)
+        value = nearest_double(value)
+    assert isinstance(value, float)
+    return wire.double(EVENT_DOUBLE_COUNTER_VALUE, value)
 
 
 def _annotation(value: ArgValue) -> bytes:
-    """An argument's value in the narrowest field that keeps it exact; an int of over 64 bits as text."""
+    """An argument's value in a field that keeps it exact; an int of over 64 bits as text."""
     if isinstance(value, str):
         return wire.string(ANNOTATION_STRING, value)
     if isinstance(value, bool):
         return wire.integer(ANNOTATION_BOOL, value)
     if isinstance(value, float):
         return wire.double(ANNOTATION_DOUBLE, value)
-    if -(1 << 63) <= value < 1 << 63:
+    if fits_int64(value):
         return wire.integer(ANNOTATION_INT, value)
     if 0 <= value < 1 << 64:
         return wire.integer(ANNOTATION_UINT, value)
-    return wire.string(ANNOTATION_STRING, hex(value))  # digits take quadratic time, and Python refuses over 4,300
+    return wire.string(ANNOTATION_STRING, wide(value))

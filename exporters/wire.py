@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from struct import Struct
 
+from .values import clean
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import IO
@@ -60,21 +62,8 @@ def message(number: int, body: bytes) -> bytes:
 
 
 def string(number: int, value: str) -> bytes:
-    """A string field, made fit for readers by ``utf8``."""
-    return message(number, utf8(value))
-
-
-def utf8(value: str) -> bytes:
-    """``value`` as a reader can take it: always valid UTF-8, without NUL.
-
-    A lone surrogate (half a character, as ``os.fsdecode`` makes of a bad byte) becomes U+FFFD. A NUL becomes U+2400,
-    its picture: the engine keeps strings the C way and would drop the rest of the name without a word.
-    """
-    try:
-        data = value.encode()
-    except UnicodeEncodeError:
-        data = "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in value).encode()
-    return data.replace(b"\0", b"\xe2\x90\x80") if b"\0" in data else data
+    """A string field, its text made fit for readers."""
+    return message(number, clean(value).encode())
 
 
 def whole_messages(file: IO[bytes], number: int) -> int:

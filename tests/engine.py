@@ -17,6 +17,7 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.util
+import math
 import os
 import struct
 import tempfile
@@ -144,7 +145,7 @@ def counters(engine: Engine) -> dict[tuple[str, ...], list[tuple[int, float]]]:
     paths = track_paths(engine)
     found: dict[tuple[str, ...], list[tuple[int, float]]] = defaultdict(list)
     for row in engine.query("select track_id, ts, value from counter order by ts, id"):
-        found[paths[row["track_id"]]].append((row["ts"], row["value"]))
+        found[paths[row["track_id"]]].append((row["ts"], math.nan if row["value"] is None else row["value"]))
     return dict(found)
 
 
@@ -159,7 +160,8 @@ def track_paths(engine: Engine) -> dict[int, tuple[str, ...]]:
         for row in engine.query(
             "select t.id, t.name, t.parent_id, th.name as thread, th.tid, p.name as process, p.pid"
             " from track t left join thread_track tt using (id) left join thread th using (utid)"
-            " left join process_track pt on pt.id = t.id left join process p on p.upid = coalesce(pt.upid, th.upid)"
+            " left join (select id, upid from process_track union select id, upid from process_counter_track) pt"
+            " on pt.id = t.id left join process p on p.upid = coalesce(pt.upid, th.upid)"
         )
     }
 
@@ -182,7 +184,9 @@ def _argument(row: dict[str, Any]) -> Any:
         return bool(row["int_value"])
     if kind in ("int", "uint", "pointer"):
         return row["int_value"] % (1 << 64) if kind != "int" else row["int_value"]  # SQL knows signed integers alone
-    return row["real_value"] if kind == "real" else row["string_value"]
+    if kind == "real":
+        return math.nan if row["real_value"] is None else row["real_value"]  # nor does SQL know NaN
+    return row["string_value"]
 
 
 def problems(engine: Engine) -> list[dict[str, Any]]:

@@ -1,0 +1,275 @@
+"""Chrome's JSON format (``.json``): one event a line, read by anything, four times the size of Perfetto's.
+
+The array form, because an array that was never closed still loads and an object does not. A shard has no opening
+bracket; the recording's ``header`` brings it. https://github.com/google/trace-viewer holds the format's description.
+
+- ``ts`` is in us with three decimals, made from integer ns without a float, and counts from the recording's
+  ``base_ns``. The header's first event says what that is. A time before the base becomes 0.000, because the engine
+  drops negative ones.
+- JSON knows no tracks but (process, thread). A GROUP becomes a process of its own, so that a device's streams and
+  counters stay together and no counter meets its like of another device; lanes are threads of their own. Made-up
+  pids, and tids among real ones, are 2^31 and up: no Linux id goes beyond 2^22.
+- Flows are ``s`` on the edge written first and ``f`` on the second, each right behind the slice's begin.
+- The engine reads integers as int64 and takes others for garbage, so wider ones are hexadecimal strings. JSON has no
+  NaN and no infinities: they are strings too. Viewers in JavaScript round integers beyond 2^53.
+- Control characters are escaped as JSON asks; the engine shows the escapes it does not know (``\\u001b``) as they are.
+"""
+
+from __future__ import annotations
+
+from gputrace.model import BEGIN, COUNTER, COUNTER_TRACK, END, GROUP, LANE, THREAD, Exporter
+
+from .values import clean, fits_int64, nearest_double, wide
+
+try:
+    from _json import encode_basestring as _quote  # the C half of json, without the rest: json costs 3 ms to import
+except ImportError:  # another Python
+    from json.encoder import py_encode_basestring as _quote
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import IO
+
+    from gputrace.model import Args, ClockSnapshot, Edge, Process, Recording, Track
+
+_MADE_UP = 1 << 31  # the first pid or tid that no operating system gives
+_GROUPS_A_PROCESS = 1 << 11  # pids for groups: 20 bits of process number, 11 of these
+_RECORDING_PID = (1 << 32) - 1
+
+#: Names a track keeps encoded before it forgets them all, and flows whose other end is still to come.
+NAMES_KEPT = 4096
+FLOWS_KEPT = 65_536
+
+#: Bytes of a shard's end looked at in one step.
+CHUNK = 1 << 16
+
+_LINE_END = b"},\n"
+_TAILS = [f".{ns:03d}}},\n" for ns in range(1000)]
+
+
+class Chrome(Exporter):
+    """Writes one process's shard. See ``gputrace.model.Exporter`` for the contract. Raises whatever ``file`` raises."""
+
+    @classmethod
+    def header(cls, recording: Recording, snapshots: Iterable[ClockSnapshot], metadata: Mapping[str, object]) -> bytes:
+        """The bracket and the recording's facts: ``base_ns`` is what every ``ts`` counts from, in CLOCK_MONOTONIC."""
+        clocks = [
+            f'{{"boottime_ns":{s.boottime_ns},"monotonic_ns":{s.monotonic_ns},"realtime_ns":{s.realtime_ns}}}'
+            for s in sorted(snapshots, key=lambda s: s.boottime_ns)
+        ]
+        facts: dict[str, object] = {
+            "id": recording.id,
+            "base_ns": recording.base_ns,
+            "boottime_offset_ns": recording.boottime_offset_ns,
+        }
+        lines = [
+            _metadata(
+                "gputrace.recording", _RECORDING_PID, 0, _object(facts)[:-1] + f',"clocks":[{",".join(clocks)}]}}'
+            ),
+            _metadata("gputrace.metadata", _RECORDING_PID, 0, _object(metadata)),
+        ]
+        return ("[\n" + "".join(lines)).encode()
+
+    @classmethod
+    def footer(cls) -> bytes:
+        """A last event without a comma, and the bracket that closes the array."""
+        return (_metadata("gputrace.end", _RECORDING_PID, 0, "{}")[:-2] + "\n]\n").encode()
+
+    @classmethod
+    def whole(cls, shard: IO[bytes]) -> int:
+        """The end of the last line: looked for from behind, as no line holds a newline but its own."""
+        end = shard.seek(0, 2)
+        while end > 0:
+            start = max(end - CHUNK, 0)
+            shard.seek(start)
+            found = shard.read(end - start).rfind(_LINE_END)
+            if found >= 0:
+                return start + found + len(_LINE_END)
+            if not start:
+                break
+            end = start + len(_LINE_END) - 1  # the line's end may lie across two chunks
+        return 0
+
+    def __init__(self, file: IO[bytes], recording: Recording, process: Process) -> None:
+        self._file = file
+        self._process = process
+        self._base_ns = recording.base_ns
+        self._tracks: dict[int, _Lines] = {}
+        self._group_pids: dict[int, int] = {}  # by track id
+        self._counter_names: dict[tuple[int, str], int] = {}  # how many counters of a process bear a name
+        self._flows = _Flows(process.number)
+        facts: dict[str, object] = {"number": process.number, "command_line": process.command_line}
+        self._emit(
+            _metadata("process_name", process.pid, 0, _object({"name": process.name})),
+            _metadata("process_sort_index", process.pid, 0, _object({"sort_index": process.number})),
+            _metadata("gputrace.process", process.pid, 0, _object({**facts, "start_ns": process.start_ns})),
+        )
+
+    def open_track(self, track: Track) -> None:
+        pid = self._process.pid
+        if track.parent is not None:
+            pid = self._group_pids.get(track.parent.id, pid)
+        if track.kind == GROUP:
+            self._open_group(track)
+            return
+        if track.kind == COUNTER_TRACK:
+            count = self._counter_names[pid, track.name] = self._counter_names.get((pid, track.name), 0) + 1
+            name = track.name if count == 1 else f"{track.name} ({count})"
+            self._tracks[track.id] = _Lines(pid, 0, self._base_ns, self._flows, name, track.unit or "value")
+            return
+        tid = track.tid if track.kind == THREAD and 0 < track.tid < _MADE_UP else _MADE_UP + track.id
+        self._tracks[track.id] = _Lines(pid, tid, self._base_ns, self._flows)
+        # A lane stands behind the thread it belongs to: same index, larger tid.
+        order = track.parent.order if track.kind == LANE and track.parent is not None else track.order
+        self._emit(
+            _metadata("thread_name", pid, tid, _object({"name": track.name, **(track.labels or {})})),
+            _metadata("thread_sort_index", pid, tid, _object({"sort_index": order})),
+        )
+
+    def close_track(self, track: Track) -> None:
+        self._tracks.pop(track.id, None)
+
+    def write(self, track: Track, edges: Iterable[Edge]) -> None:
+        self._file.write(self._tracks[track.id].encode(edges).encode())
+
+    def metadata(self, values: Mapping[str, object]) -> None:
+        """The values are the args of a metadata event of the process, ``gputrace.metadata``."""
+        self._emit(_metadata("gputrace.metadata", self._process.pid, 0, _object(values)))
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        if not self._file.closed:
+            self._file.close()
+
+    def _open_group(self, track: Track) -> None:
+        process = self._process
+        pid = _MADE_UP + process.number * _GROUPS_A_PROCESS + len(self._group_pids)
+        self._group_pids[track.id] = pid
+        labels = ", ".join(f"{name}: {value}" for name, value in (track.labels or {}).items())
+        self._emit(
+            _metadata("process_name", pid, 0, _object({"name": f"{track.name} ({process.name} {process.pid})"})),
+            _metadata("process_sort_index", pid, 0, _object({"sort_index": process.number})),
+            _metadata("process_labels", pid, 0, _object({"labels": labels})) if labels else "",
+        )
+
+    def _emit(self, *lines: str) -> None:
+        self._file.write("".join(lines).encode())
+
+
+class _Flows:
+    """Which end of a flow an edge is: the first one written starts it, the second finishes and forgets it."""
+
+    __slots__ = ("_base", "_open")
+
+    def __init__(self, process_number: int) -> None:
+        self._base = process_number << 44  # the engine takes an int or hexadecimal text for an id, nothing else
+        self._open: dict[int, None] = {}
+
+    def line(self, flow: int, place: str, time: str) -> str:
+        if flow in self._open:
+            del self._open[flow]
+            phase = '"f","bp":"e"'
+        else:
+            if len(self._open) >= FLOWS_KEPT:
+                del self._open[next(iter(self._open))]  # the oldest: its other end was dropped, or comes too late
+            self._open[flow] = None
+            phase = '"s"'
+        return f'{{"ph":{phase},{place}"cat":"flow","name":"flow","id":"{self._base + flow:#x}","ts":{time}'
+
+
+class _Lines:
+    """One track's edges as lines."""
+
+    __slots__ = ("_base_ns", "_begins", "_end", "_flows", "_last_ns", "_place", "_sample")
+
+    def __init__(self, pid: int, tid: int, base_ns: int, flows: _Flows, counter: str = "", unit: str = "") -> None:
+        self._place = f'"pid":{pid},"tid":{tid},' if tid else f'"pid":{pid},'
+        self._base_ns = base_ns
+        self._flows = flows
+        self._last_ns = 0
+        self._begins: dict[object, str] = {}  # a begin up to its time, by name
+        self._end = f'{{"ph":"E",{self._place}"ts":'
+        self._sample = f'{{"ph":"C",{self._place}"name":{_text(counter)},"args":{{{_text(unit)}:' if counter else ""
+
+    def encode(self, edges: Iterable[Edge]) -> str:
+        """Lines for ``edges``, in order of time; one that is not is moved up to the edge before it."""
+        out: list[str] = []
+        append = out.append
+        base, last, begins, end, tails = self._base_ns, self._last_ns, self._begins, self._end, _TAILS
+        for ts, kind, name, args, flow in edges:
+            ns = ts - base
+            if ns < last:
+                ns = last
+            last = ns
+            if args is None and not flow:
+                if kind == END:
+                    append(f"{end}{ns // 1000}{tails[ns % 1000]}")
+                    continue
+                if kind == BEGIN and name in begins:
+                    append(f"{begins[name]}{ns // 1000}{tails[ns % 1000]}")
+                    continue
+            append(self._any(f"{ns // 1000}{tails[ns % 1000]}", kind, name, args, flow))
+        self._last_ns = last
+        return "".join(out)
+
+    def _any(self, time: str, kind: int, name: str | int | float | None, args: Args | None, flow: int) -> str:
+        """The lines of any edge; ``time`` closes the line. Leaves what makes a begin like this one fast."""
+        if kind == COUNTER:
+            assert isinstance(name, (int, float))
+            return f'{self._sample}{_number(name)}}},"ts":{time}'
+        joined = self._flows.line(flow, self._place, time) if flow else ""
+        extra = f'"args":{_object(args)},' if args else ""
+        if kind == END:
+            # A flow's line binds to the innermost open slice: it comes before the end, and behind a begin.
+            return f'{joined}{{"ph":"E",{self._place}{extra}"ts":{time}'
+        assert isinstance(name, str)
+        if kind != BEGIN:
+            return f'{{"ph":"i","s":"t",{self._place}"name":{_text(name)},{extra}"ts":{time}{joined}'
+        head = self._begins.get(name)
+        if head is None:
+            if len(self._begins) >= NAMES_KEPT:
+                self._begins.clear()
+            head = self._begins[name] = f'{{"ph":"B",{self._place}"name":{_text(name)},"ts":'
+        if extra:
+            head = f'{head[:-5]}{extra}"ts":'
+        return f"{head}{time}{joined}"
+
+
+def _metadata(name: str, pid: int, tid: int, args: str) -> str:
+    thread = f'"tid":{tid},' if tid else ""
+    return f'{{"ph":"M","pid":{pid},{thread}"name":"{name}","args":{args}}},\n'
+
+
+def _text(value: str) -> str:
+    quoted: str = _quote(clean(value))
+    return quoted
+
+
+def _number(value: int | float) -> str:
+    """A counter's value; wide ints as the nearest double, which is what a reader makes of any."""
+    if isinstance(value, int) and not fits_int64(value):
+        value = nearest_double(value)
+    return _value(int(value) if isinstance(value, bool) else value)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return int.__repr__(value) if fits_int64(value) else f'"{wide(value)}"'
+    if isinstance(value, float):
+        if value - value == 0:
+            return float.__repr__(value)  # the shortest text that reads back as the same double
+        return '"NaN"' if value != value else '"Infinity"' if value > 0 else '"-Infinity"'
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(_value, value))}]"
+    return _text(str(value))
+
+
+def _object(values: Mapping[str, object]) -> str:
+    return "{" + ",".join(f"{_text(name)}:{_value(value)}" for name, value in values.items()) + "}"
