@@ -19,12 +19,8 @@ from __future__ import annotations
 
 from gputrace.model import BEGIN, COUNTER, COUNTER_TRACK, END, GROUP, LANE, THREAD, Exporter
 
-from .values import clean, fits_int64, nearest_double, wide
-
-try:
-    from _json import encode_basestring as _quote  # the C half of json, without the rest: json costs 3 ms to import
-except ImportError:  # another Python
-    from json.encoder import py_encode_basestring as _quote
+from . import jsontext
+from .values import fits_int64, nearest_double
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,9 +61,12 @@ class Chrome(Exporter):
         }
         lines = [
             _metadata(
-                "gputrace.recording", _RECORDING_PID, 0, _object(facts)[:-1] + f',"clocks":[{",".join(clocks)}]}}'
+                "gputrace.recording",
+                _RECORDING_PID,
+                0,
+                jsontext.mapping(facts)[:-1] + f',"clocks":[{",".join(clocks)}]}}',
             ),
-            _metadata("gputrace.metadata", _RECORDING_PID, 0, _object(metadata)),
+            _metadata("gputrace.metadata", _RECORDING_PID, 0, jsontext.mapping(metadata)),
         ]
         return ("[\n" + "".join(lines)).encode()
 
@@ -101,9 +100,9 @@ class Chrome(Exporter):
         self._flows = _Flows(process.number)
         facts: dict[str, object] = {"number": process.number, "command_line": process.command_line}
         self._emit(
-            _metadata("process_name", process.pid, 0, _object({"name": process.name})),
-            _metadata("process_sort_index", process.pid, 0, _object({"sort_index": process.number})),
-            _metadata("gputrace.process", process.pid, 0, _object({**facts, "start_ns": process.start_ns})),
+            _metadata("process_name", process.pid, 0, jsontext.mapping({"name": process.name})),
+            _metadata("process_sort_index", process.pid, 0, jsontext.mapping({"sort_index": process.number})),
+            _metadata("gputrace.process", process.pid, 0, jsontext.mapping({**facts, "start_ns": process.start_ns})),
         )
 
     def open_track(self, track: Track) -> None:
@@ -123,8 +122,8 @@ class Chrome(Exporter):
         # A lane stands behind the thread it belongs to: same index, larger tid.
         order = track.parent.order if track.kind == LANE and track.parent is not None else track.order
         self._emit(
-            _metadata("thread_name", pid, tid, _object({"name": track.name, **(track.labels or {})})),
-            _metadata("thread_sort_index", pid, tid, _object({"sort_index": order})),
+            _metadata("thread_name", pid, tid, jsontext.mapping({"name": track.name, **(track.labels or {})})),
+            _metadata("thread_sort_index", pid, tid, jsontext.mapping({"sort_index": order})),
         )
 
     def close_track(self, track: Track) -> None:
@@ -135,7 +134,7 @@ class Chrome(Exporter):
 
     def metadata(self, values: Mapping[str, object]) -> None:
         """The values are the args of a metadata event of the process, ``gputrace.metadata``."""
-        self._emit(_metadata("gputrace.metadata", self._process.pid, 0, _object(values)))
+        self._emit(_metadata("gputrace.metadata", self._process.pid, 0, jsontext.mapping(values)))
 
     def flush(self) -> None:
         self._file.flush()
@@ -150,9 +149,11 @@ class Chrome(Exporter):
         self._group_pids[track.id] = pid
         labels = ", ".join(f"{name}: {value}" for name, value in (track.labels or {}).items())
         self._emit(
-            _metadata("process_name", pid, 0, _object({"name": f"{track.name} ({process.name} {process.pid})"})),
-            _metadata("process_sort_index", pid, 0, _object({"sort_index": process.number})),
-            _metadata("process_labels", pid, 0, _object({"labels": labels})) if labels else "",
+            _metadata(
+                "process_name", pid, 0, jsontext.mapping({"name": f"{track.name} ({process.name} {process.pid})"})
+            ),
+            _metadata("process_sort_index", pid, 0, jsontext.mapping({"sort_index": process.number})),
+            _metadata("process_labels", pid, 0, jsontext.mapping({"labels": labels})) if labels else "",
         )
 
     def _emit(self, *lines: str) -> None:
@@ -192,7 +193,11 @@ class _Lines:
         self._last_ns = 0
         self._begins: dict[object, str] = {}  # a begin up to its time, by name
         self._end = f'{{"ph":"E",{self._place}"ts":'
-        self._sample = f'{{"ph":"C",{self._place}"name":{_text(counter)},"args":{{{_text(unit)}:' if counter else ""
+        self._sample = (
+            f'{{"ph":"C",{self._place}"name":{jsontext.text(counter)},"args":{{{jsontext.text(unit)}:'
+            if counter
+            else ""
+        )
 
     def encode(self, edges: Iterable[Edge]) -> str:
         """Lines for ``edges``, in order of time; one that is not is moved up to the edge before it."""
@@ -221,18 +226,18 @@ class _Lines:
             assert isinstance(name, (int, float))
             return f'{self._sample}{_number(name)}}},"ts":{time}'
         joined = self._flows.line(flow, self._place, time) if flow else ""
-        extra = f'"args":{_object(args)},' if args else ""
+        extra = f'"args":{jsontext.mapping(args)},' if args else ""
         if kind == END:
             # A flow's line binds to the innermost open slice: it comes before the end, and behind a begin.
             return f'{joined}{{"ph":"E",{self._place}{extra}"ts":{time}'
         assert isinstance(name, str)
         if kind != BEGIN:
-            return f'{{"ph":"i","s":"t",{self._place}"name":{_text(name)},{extra}"ts":{time}{joined}'
+            return f'{{"ph":"i","s":"t",{self._place}"name":{jsontext.text(name)},{extra}"ts":{time}{joined}'
         head = self._begins.get(name)
         if head is None:
             if len(self._begins) >= NAMES_KEPT:
                 self._begins.clear()
-            head = self._begins[name] = f'{{"ph":"B",{self._place}"name":{_text(name)},"ts":'
+            head = self._begins[name] = f'{{"ph":"B",{self._place}"name":{jsontext.text(name)},"ts":'
         if extra:
             head = f'{head[:-5]}{extra}"ts":'
         return f"{head}{time}{joined}"
@@ -243,33 +248,8 @@ def _metadata(name: str, pid: int, tid: int, args: str) -> str:
     return f'{{"ph":"M","pid":{pid},{thread}"name":"{name}","args":{args}}},\n'
 
 
-def _text(value: str) -> str:
-    quoted: str = _quote(clean(value))
-    return quoted
-
-
 def _number(value: int | float) -> str:
     """A counter's value; wide ints as the nearest double, which is what a reader makes of any."""
     if isinstance(value, int) and not fits_int64(value):
         value = nearest_double(value)
-    return _value(int(value) if isinstance(value, bool) else value)
-
-
-def _value(value: object) -> str:
-    if isinstance(value, str):
-        return _text(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return int.__repr__(value) if fits_int64(value) else f'"{wide(value)}"'
-    if isinstance(value, float):
-        if value - value == 0:
-            return float.__repr__(value)  # the shortest text that reads back as the same double
-        return '"NaN"' if value != value else '"Infinity"' if value > 0 else '"-Infinity"'
-    if isinstance(value, (list, tuple)):
-        return f"[{','.join(map(_value, value))}]"
-    return _text(str(value))
-
-
-def _object(values: Mapping[str, object]) -> str:
-    return "{" + ",".join(f"{_text(name)}:{_value(value)}" for name, value in values.items()) + "}"
+    return jsontext.value(int(value) if isinstance(value, bool) else value)

@@ -17,72 +17,36 @@ from __future__ import annotations
 
 from gputrace.model import COUNTER_TRACK, GROUP, LANE, STREAM, THREAD, Exporter
 
-from . import wire
-from .sequence import (
-    BOOTTIME,
-    CLOCK_ID,
-    CLOCK_TIMESTAMP,
-    PACKET_CLOCK_SNAPSHOT,
-    PACKET_SEQUENCE_ID,
-    SNAPSHOT_CLOCKS,
-    TRACE_PACKET,
-    Sequence,
+from . import jsontext, wire
+from .schema import (
+    BuiltinClock,
+    ChromeEventBundle,
+    ChromeMetadata,
+    Clock,
+    CounterDescriptor,
+    ProcessDescriptor,
+    ThreadDescriptor,
+    Trace,
+    TracePacket,
+    TraceUuid,
+    TrackDescriptor,
 )
+from .schema import ClockSnapshot as Snapshot
+from .sequence import Sequence
 from .values import fits_int64
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import IO
 
     from gputrace.model import ClockSnapshot, Edge, Process, Recording, Track
 
-# Field numbers of perfetto/trace/trace_packet.proto and what it holds.
-PACKET_CHROME_EVENTS = 5
-PACKET_TRACK_DESCRIPTOR = 60
-PACKET_TRACE_UUID = 89
-SNAPSHOT_PRIMARY_CLOCK = 2
-UUID_MSB = 1
-UUID_LSB = 2
-EVENTS_METADATA = 2
-METADATA_NAME = 1
-METADATA_STRING = 2
-METADATA_BOOL = 3
-METADATA_INT = 4
-METADATA_JSON = 5
-TRACK_UUID = 1
-TRACK_NAME = 2
-TRACK_PROCESS = 3
-TRACK_THREAD = 4
-TRACK_PARENT_UUID = 5
-TRACK_COUNTER = 8
-TRACK_CHILD_ORDERING = 11
-TRACK_ORDER_RANK = 12
-TRACK_DESCRIPTION = 14
-TRACK_MERGE_BEHAVIOR = 15
-TRACK_MERGE_KEY = 16
-CHILD_ORDERING_EXPLICIT = 3
-MERGE_NONE = 2
-MERGE_BY_KEY = 3
-PROCESS_PID = 1
-PROCESS_CMDLINE = 2
-PROCESS_NAME = 6
-PROCESS_START_NS = 7
-THREAD_PID = 1
-THREAD_TID = 2
-THREAD_NAME = 5
-COUNTER_UNIT = 3
-COUNTER_UNIT_NAME = 6
-UNIT_TIME_NS = 1
-UNIT_SIZE_BYTES = 3
-
-MONOTONIC, REALTIME = 3, 1  # perfetto/common/builtin_clock.proto
-
 _UNITS = {
     "": b"",
-    "ns": wire.integer(COUNTER_UNIT, UNIT_TIME_NS),
-    "bytes": wire.integer(COUNTER_UNIT, UNIT_SIZE_BYTES),
-    "percent": wire.string(COUNTER_UNIT_NAME, "%"),
+    "ns": wire.integer(CounterDescriptor.unit, CounterDescriptor.UNIT_TIME_NS),
+    "bytes": wire.integer(CounterDescriptor.unit, CounterDescriptor.UNIT_SIZE_BYTES),
+    "percent": wire.string(CounterDescriptor.unit_name, "%"),
 }
 
 # A packet sequence is a process's number and, below it, twelve bits: 1 to 4094 are tracks, 4095 is the process itself.
@@ -105,27 +69,28 @@ class Perfetto(Exporter):
     def header(cls, recording: Recording, snapshots: Iterable[ClockSnapshot], metadata: Mapping[str, object]) -> bytes:
         """The recording's id, clocks and metadata, which the engine shows in its table ``metadata`` as ``cr-NAME``.
 
-        Snapshots go first and in order of BOOTTIME, the trace's clock, which each lists first: the engine takes them
-        as steps, and one that repeats or goes back costs slices.
+        Snapshots go first and in order of BOOTTIME, the trace's clock, which each lists first: the engine takes
+        them as steps, and one that repeats or goes back costs slices.
         """
         id = int(recording.id, 16)
-        out = [_packet(_RECORDING_SEQUENCE, PACKET_CLOCK_SNAPSHOT, body) for body in _snapshots(snapshots)]
-        uuid = wire.integer(UUID_MSB, id >> 64 & _MASK64) + wire.integer(UUID_LSB, id & _MASK64)
-        out.append(_packet(_RECORDING_SEQUENCE, PACKET_TRACE_UUID, uuid))
+        out = [_packet(_RECORDING_SEQUENCE, TracePacket.clock_snapshot, body) for body in _snapshots(snapshots)]
+        uuid = wire.integer(TraceUuid.msb, id >> 64 & _MASK64) + wire.integer(TraceUuid.lsb, id & _MASK64)
+        out.append(_packet(_RECORDING_SEQUENCE, TracePacket.trace_uuid, uuid))
         out.append(_metadata(_RECORDING_SEQUENCE, metadata))
         return b"".join(out)
 
     @classmethod
     def whole(cls, shard: IO[bytes]) -> int:
-        return wire.whole_messages(shard, TRACE_PACKET)
+        return wire.whole_messages(shard, Trace.packet)
 
     def __init__(self, file: IO[bytes], recording: Recording, process: Process) -> None:
         self._file = file
         self._process = process
         self._offset_ns = recording.boottime_offset_ns
-        # Sums of (seed, number, counter) cannot meet within a recording: a number has 20 bits, a counter fewer than 44.
+        # Flow ids and uuids come of seed + (number << 44) + counter. Within a recording no two sums are the same, as a
+        # number has 20 bits at most and a counter fewer than 44; of two recordings the seeds are far apart. No sum
+        # overflows or is 0, which to the engine means no track.
         id = int(recording.id, 16)
-        # Never 0 in sum, which is the engine's word for no track.
         self._seed = (id ^ id >> 64) & _MASK64 >> 2 | 1
         self._flow_base = self._seed + (process.number << 44)
         self._numbers = {0: process.number}  # by track id // 4094
@@ -138,11 +103,12 @@ class Perfetto(Exporter):
         number = self._numbers.get(block)
         if number is None:
             number = self._numbers[block] = self._process.claim_number()
-        uuid = self._uuid(track.id)
-        sequence = number << 12 | slot + 1
-        self._file.write(
-            _packet(sequence, PACKET_TRACK_DESCRIPTOR, wire.integer(TRACK_UUID, uuid) + self._place(track))
-        )
+        sequence, uuid = number << 12 | slot + 1, self._uuid(track.id)
+        descriptor = wire.integer(TrackDescriptor.uuid, uuid) + self._place(track)
+        if track.labels:
+            labels = "\n".join(f"{name}: {value}" for name, value in track.labels.items())
+            descriptor += wire.string(TrackDescriptor.description, labels)
+        self._file.write(_packet(sequence, TracePacket.track_descriptor, descriptor))
         self._sequences[track.id] = Sequence(sequence, uuid, self._flow_base, self._offset_ns)
 
     def close_track(self, track: Track) -> None:
@@ -169,81 +135,80 @@ class Perfetto(Exporter):
 
     def _describe_process(self) -> None:
         process = self._process
-        body = wire.integer(PROCESS_PID, process.pid)
-        body += b"".join(wire.string(PROCESS_CMDLINE, word) for word in process.command_line)
-        body += wire.string(PROCESS_NAME, process.name)
-        body += wire.integer(PROCESS_START_NS, process.start_ns + self._offset_ns)
-        descriptor = wire.integer(TRACK_UUID, self._uuid(0)) + wire.message(TRACK_PROCESS, body)
-        descriptor += wire.integer(TRACK_CHILD_ORDERING, CHILD_ORDERING_EXPLICIT)
-        self._file.write(_packet(self._own_sequence, PACKET_TRACK_DESCRIPTOR, descriptor))
+        body = wire.integer(ProcessDescriptor.pid, process.pid)
+        body += b"".join(wire.string(ProcessDescriptor.cmdline, word) for word in process.command_line)
+        body += wire.string(ProcessDescriptor.process_name, process.name)
+        body += wire.integer(ProcessDescriptor.start_timestamp_ns, process.start_ns + self._offset_ns)
+        descriptor = wire.integer(TrackDescriptor.uuid, self._uuid(0)) + wire.message(TrackDescriptor.process, body)
+        descriptor += wire.integer(TrackDescriptor.child_ordering, TrackDescriptor.EXPLICIT)
+        self._file.write(_packet(self._own_sequence, TracePacket.track_descriptor, descriptor))
         # The engine keeps no command line from a descriptor.
         self.metadata({"pid": process.pid, "name": process.name, "command_line": process.command_line})
 
     def _place(self, track: Track) -> bytes:
-        """The descriptor of a track but for its uuid: what it is and where it hangs."""
+        """What a track is and where it hangs: its descriptor's fields but for uuid and description."""
         if track.kind == THREAD:
-            # A thread has no parent and no name here: its pid and tid place it, and the engine knows it by them.
-            thread = wire.integer(THREAD_PID, self._process.pid) + wire.integer(THREAD_TID, track.tid)
-            thread += wire.string(THREAD_NAME, track.name)
-            return wire.message(TRACK_THREAD, thread) + _description(track)
-        parent = track.parent.id if track.parent is not None else 0
-        place = wire.integer(TRACK_PARENT_UUID, self._uuid(parent)) + wire.string(TRACK_NAME, track.name)
-        place += wire.integer(TRACK_ORDER_RANK, track.order)
+            # No parent and no name: its pid and tid place it, and the engine knows it by them.
+            thread = wire.integer(ThreadDescriptor.pid, self._process.pid)
+            thread += wire.integer(ThreadDescriptor.tid, track.tid)
+            thread += wire.string(ThreadDescriptor.thread_name, track.name)
+            return wire.message(TrackDescriptor.thread, thread)
+        place = wire.integer(TrackDescriptor.parent_uuid, self._uuid(track.parent.id if track.parent else 0))
+        place += wire.string(TrackDescriptor.name, track.name)
+        place += wire.integer(TrackDescriptor.sibling_order_rank, track.order)
         if track.kind == GROUP:
-            place += wire.integer(TRACK_CHILD_ORDERING, CHILD_ORDERING_EXPLICIT)
+            place += wire.integer(TrackDescriptor.child_ordering, TrackDescriptor.EXPLICIT)
         elif track.kind == COUNTER_TRACK:
             unit = _UNITS.get(track.unit)
-            place += wire.message(TRACK_COUNTER, wire.string(COUNTER_UNIT_NAME, track.unit) if unit is None else unit)
-        # Left to itself the engine draws siblings of one name as one.
-        if track.kind in (LANE, STREAM) and track.merge_key:
-            place += wire.integer(TRACK_MERGE_BEHAVIOR, MERGE_BY_KEY) + wire.string(TRACK_MERGE_KEY, track.merge_key)
-        else:
-            place += wire.integer(TRACK_MERGE_BEHAVIOR, MERGE_NONE)
-        return place + _description(track)
+            if unit is None:
+                unit = wire.string(CounterDescriptor.unit_name, track.unit)
+            place += wire.message(TrackDescriptor.counter, unit)
+        merge = TrackDescriptor.SIBLING_MERGE_BEHAVIOR_NONE  # unsaid, siblings of one name would be drawn as one
+        if track.merge_key and track.kind in (LANE, STREAM):
+            merge = TrackDescriptor.SIBLING_MERGE_BEHAVIOR_BY_SIBLING_MERGE_KEY
+            place += wire.string(TrackDescriptor.sibling_merge_key, track.merge_key)
+        return place + wire.integer(TrackDescriptor.sibling_merge_behavior, merge)
 
 
 def _packet(sequence: int, number: int, body: bytes) -> bytes:
-    return wire.message(TRACE_PACKET, wire.integer(PACKET_SEQUENCE_ID, sequence) + wire.message(number, body))
+    id = wire.integer(TracePacket.trusted_packet_sequence_id, sequence)
+    return wire.message(Trace.packet, id + wire.message(number, body))
 
 
-def _description(track: Track) -> bytes:
-    if not track.labels:
-        return b""
-    return wire.string(TRACK_DESCRIPTION, "\n".join(f"{name}: {value}" for name, value in track.labels.items()))
-
-
-def _snapshots(snapshots: Iterable[ClockSnapshot]) -> Iterable[bytes]:
+def _snapshots(snapshots: Iterable[ClockSnapshot]) -> Iterator[bytes]:
     last_ns = -1
     for snapshot in sorted(snapshots, key=lambda s: s.boottime_ns):
-        if snapshot.boottime_ns <= last_ns:
-            continue
-        last_ns = snapshot.boottime_ns
-        clocks = (BOOTTIME, last_ns), (MONOTONIC, snapshot.monotonic_ns), (REALTIME, snapshot.realtime_ns)
-        yield b"".join(
-            wire.message(SNAPSHOT_CLOCKS, wire.integer(CLOCK_ID, clock) + wire.integer(CLOCK_TIMESTAMP, ns))
-            for clock, ns in clocks
-        ) + wire.integer(SNAPSHOT_PRIMARY_CLOCK, BOOTTIME)
+        if snapshot.boottime_ns > last_ns:
+            last_ns = snapshot.boottime_ns
+            yield (
+                _clock(BuiltinClock.BUILTIN_CLOCK_BOOTTIME, snapshot.boottime_ns)
+                + _clock(BuiltinClock.BUILTIN_CLOCK_MONOTONIC, snapshot.monotonic_ns)
+                + _clock(BuiltinClock.BUILTIN_CLOCK_REALTIME, snapshot.realtime_ns)
+                + wire.integer(Snapshot.primary_trace_clock, BuiltinClock.BUILTIN_CLOCK_BOOTTIME)
+            )
+
+
+def _clock(id: int, time_ns: int) -> bytes:
+    return wire.message(Snapshot.clocks, wire.integer(Clock.clock_id, id) + wire.integer(Clock.timestamp, time_ns))
 
 
 def _metadata(sequence: int, values: Mapping[str, object]) -> bytes:
     """Chrome's metadata, because that is what the engine takes any name of."""
     items = b"".join(
-        wire.message(EVENTS_METADATA, wire.string(METADATA_NAME, name) + _metadata_value(value))
+        wire.message(ChromeEventBundle.metadata, wire.string(ChromeMetadata.name, name) + _metadata_value(value))
         for name, value in values.items()
     )
-    return _packet(sequence, PACKET_CHROME_EVENTS, items) if items else b""
+    return _packet(sequence, TracePacket.chrome_events, items) if items else b""
 
 
 def _metadata_value(value: object) -> bytes:
     if isinstance(value, bool):
-        return wire.integer(METADATA_BOOL, value)
+        return wire.integer(ChromeMetadata.bool_value, value)
     if isinstance(value, int) and fits_int64(value):
-        return wire.integer(METADATA_INT, value)
+        return wire.integer(ChromeMetadata.int_value, value)
     if isinstance(value, (list, tuple)):
-        from json import dumps  # a list in metadata is rare, and json costs a start of its own
-
-        return wire.string(METADATA_JSON, dumps([str(item) for item in value], ensure_ascii=False))
-    return wire.string(METADATA_STRING, str(value))
+        return wire.string(ChromeMetadata.json_value, jsontext.value(value))
+    return wire.string(ChromeMetadata.string_value, str(value))
 
 
 def _mix(value: int) -> int:

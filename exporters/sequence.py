@@ -19,7 +19,20 @@ from struct import Struct
 from gputrace.model import BEGIN, COUNTER, END, INSTANT
 
 from . import wire
-from .values import fits_int64, nearest_double, wide
+from .schema import (
+    BuiltinClock,
+    Clock,
+    ClockSnapshot,
+    DebugAnnotation,
+    EventName,
+    InternedData,
+    Trace,
+    TracePacket,
+    TracePacketDefaults,
+    TrackEvent,
+    TrackEventDefaults,
+)
+from .values import clean, fits_int64, nearest_double, wide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,57 +40,32 @@ if TYPE_CHECKING:
 
     from gputrace.model import Args, ArgValue, Edge
 
-# Field numbers of perfetto/trace/trace_packet.proto and what it holds.
-TRACE_PACKET = 1  # of Trace
-PACKET_TIMESTAMP = 8
-PACKET_SEQUENCE_ID = 10
-PACKET_TRACK_EVENT = 11
-PACKET_INTERNED_DATA = 12
-PACKET_SEQUENCE_FLAGS = 13
-PACKET_CLOCK_SNAPSHOT = 6
-PACKET_DEFAULTS = 59
-PACKET_FIRST_ON_SEQUENCE = 87
-SEQ_CLEARED_AND_NEEDED = 3  # sequence_flags: forget what was interned before; this packet needs what is from here on
-SEQ_NEEDED = 2
-DEFAULTS_TRACK_EVENT = 11
-DEFAULTS_TIMESTAMP_CLOCK_ID = 58
-EVENT_TYPE = 9
-EVENT_NAME_IID = 10
-EVENT_TRACK_UUID = 11
-EVENT_COUNTER_VALUE = 30
-EVENT_DOUBLE_COUNTER_VALUE = 44
-EVENT_FLOW_IDS = 47
-EVENT_DEBUG_ANNOTATIONS = 4
-INTERNED_EVENT_NAMES = 2
-INTERNED_ANNOTATION_NAMES = 3
-INTERNED_IID = 1
-INTERNED_NAME = 2
-ANNOTATION_NAME_IID = 1
-ANNOTATION_BOOL = 2
-ANNOTATION_UINT = 3
-ANNOTATION_INT = 4
-ANNOTATION_DOUBLE = 5
-ANNOTATION_STRING = 6
-SNAPSHOT_CLOCKS = 1
-CLOCK_ID = 1
-CLOCK_TIMESTAMP = 2
-CLOCK_IS_INCREMENTAL = 3
-
-BOOTTIME = 6  # perfetto/common/builtin_clock.proto
 INCREMENTAL_CLOCK = 64  # the first of the ids that mean something in their own sequence alone
 
 #: Names a sequence interns before it forgets them all, so that neither we nor a reader keep more.
 NAMES_KEPT = 4096
 
-# perfetto's TYPE_SLICE_BEGIN, _END, TYPE_INSTANT and _COUNTER happen to be the model's numbers.
-_TYPES = {kind: wire.integer(EVENT_TYPE, kind) for kind in (BEGIN, END, INSTANT, COUNTER)}
-_SEQ_NEEDED = wire.integer(PACKET_SEQUENCE_FLAGS, SEQ_NEEDED)
-_TIMESTAMP_TAG = wire.tag(PACKET_TIMESTAMP, 0)
-_FLOW_TAG = wire.tag(EVENT_FLOW_IDS, 1)
+_TYPES = {
+    BEGIN: wire.integer(TrackEvent.type, TrackEvent.TYPE_SLICE_BEGIN),
+    END: wire.integer(TrackEvent.type, TrackEvent.TYPE_SLICE_END),
+    INSTANT: wire.integer(TrackEvent.type, TrackEvent.TYPE_INSTANT),
+    COUNTER: wire.integer(TrackEvent.type, TrackEvent.TYPE_COUNTER),
+}
+_RESTART_FLAGS = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED | TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+_PACKET_TAG = wire.tag(Trace.packet, wire.BYTES)
+_EVENT_TAG = wire.tag(TracePacket.track_event, wire.BYTES)
+_TIMESTAMP_TAG = wire.tag(TracePacket.timestamp, wire.VARINT)
+_NAME_TAG = wire.tag(TrackEvent.name_iid, wire.VARINT)
+_FLOW_TAG = wire.tag(TrackEvent.flow_ids, wire.FIXED64)
+_ANNOTATION_TAG = wire.tag(TrackEvent.debug_annotations, wire.BYTES)
+_DOUBLE_TAG = wire.tag(DebugAnnotation.double_value, wire.FIXED64)
+_STRING_TAG = wire.tag(DebugAnnotation.string_value, wire.BYTES)
+_INT_TAG = wire.tag(DebugAnnotation.int_value, wire.VARINT)
 _NEAR = 1 << 14  # ns: below, a time is written in two bytes
 _FAR = 1 << 21  # ns: below, in three
 #: A flow's value and the tag of the timestamp behind it, in one call.
 _pack_flow = Struct("<QB").pack
+_pack_double = Struct("<d").pack
 
 _low: list[bytes] = []  # the seven low bits of a longer number
 _pairs: list[bytes] = []  # 14 bits in two bytes, also where one would do
@@ -106,6 +94,7 @@ class Sequence:
         "_flow_base",
         "_flow_far",
         "_flow_near",
+        "_head_start",
         "_id",
         "_last_ns",
         "_names",
@@ -114,12 +103,12 @@ class Sequence:
     )
 
     def __init__(self, id: int, track_uuid: int, flow_base: int, offset_ns: int) -> None:
-        self._id = wire.integer(PACKET_SEQUENCE_ID, id)
-        self._defaults = wire.message(
-            PACKET_DEFAULTS,
-            wire.integer(DEFAULTS_TIMESTAMP_CLOCK_ID, INCREMENTAL_CLOCK)
-            + wire.message(DEFAULTS_TRACK_EVENT, wire.integer(EVENT_TRACK_UUID, track_uuid)),
-        )
+        self._id = wire.integer(TracePacket.trusted_packet_sequence_id, id)
+        self._head_start = self._id + wire.integer(TracePacket.sequence_flags, TracePacket.SEQ_NEEDS_INCREMENTAL_STATE)
+        track = wire.integer(TrackEventDefaults.track_uuid, track_uuid)
+        defaults = wire.integer(TracePacketDefaults.timestamp_clock_id, INCREMENTAL_CLOCK)
+        defaults += wire.message(TracePacketDefaults.track_event_defaults, track)
+        self._defaults = wire.message(TracePacket.trace_packet_defaults, defaults)
         self._flow_base = flow_base
         self._offset_ns = offset_ns
         self._last_ns: int | None = None
@@ -150,10 +139,10 @@ class Sequence:
                 _fill_tables()
             last = edges[0][0]
             append(self._start(last))
-        # Locals are the cheapest names there are, a list's append and one join the cheapest way to gather bytes.
+        # Locals are the cheapest names there are; a list's append and one join, the cheapest way to gather bytes.
         low, pairs, pack_flow, flow_base = _low, _pairs, _pack_flow, self._flow_base
         near, far, flow_near, flow_far = self._near, self._far, self._flow_near, self._flow_far
-        end_near, end_far = self._end_near, self._end_far
+        end_near, end_far, tag = self._end_near, self._end_far, _TIMESTAMP_TAG[0]
         for ts, kind, name, args, flow in edges:
             delta = ts - last
             if args is None and 0 <= delta < _FAR:
@@ -169,16 +158,12 @@ class Sequence:
                     try:
                         if delta < _NEAR:
                             if flow:
-                                append(flow_near[name] + pack_flow(flow_base + flow, 0x40) + pairs[delta])
+                                append(flow_near[name] + pack_flow(flow_base + flow, tag) + pairs[delta])
                             else:
                                 append(near[name] + pairs[delta])
                         elif flow:
-                            append(
-                                flow_far[name]
-                                + pack_flow(flow_base + flow, 0x40)
-                                + low[delta & 0x7F]
-                                + pairs[delta >> 7]
-                            )
+                            time = low[delta & 0x7F] + pairs[delta >> 7]
+                            append(flow_far[name] + pack_flow(flow_base + flow, tag) + time)
                         else:
                             append(far[name] + low[delta & 0x7F] + pairs[delta >> 7])
                         continue
@@ -197,18 +182,20 @@ class Sequence:
 
         The one link of the incremental clock is to BOOTTIME. The engine keeps it through later restarts.
         """
-        incremental = wire.integer(CLOCK_ID, INCREMENTAL_CLOCK)
-        incremental += wire.integer(CLOCK_TIMESTAMP, 0) + wire.integer(CLOCK_IS_INCREMENTAL, 1)
-        boottime = wire.integer(CLOCK_ID, BOOTTIME) + wire.integer(CLOCK_TIMESTAMP, ts_ns + self._offset_ns)
-        clocks = wire.message(SNAPSHOT_CLOCKS, incremental) + wire.message(SNAPSHOT_CLOCKS, boottime)
-        return self._restart(wire.integer(PACKET_FIRST_ON_SEQUENCE, 1) + wire.message(PACKET_CLOCK_SNAPSHOT, clocks))
+        incremental = wire.integer(Clock.clock_id, INCREMENTAL_CLOCK)
+        incremental += wire.integer(Clock.timestamp, 0) + wire.integer(Clock.is_incremental, 1)
+        boottime = wire.integer(Clock.clock_id, BuiltinClock.BUILTIN_CLOCK_BOOTTIME)
+        boottime += wire.integer(Clock.timestamp, ts_ns + self._offset_ns)
+        link = wire.message(ClockSnapshot.clocks, incremental) + wire.message(ClockSnapshot.clocks, boottime)
+        first = wire.integer(TracePacket.first_packet_on_sequence, 1)
+        return self._restart(first + wire.message(TracePacket.clock_snapshot, link))
 
     def _restart(self, more: bytes = b"") -> bytes:
         """A packet after which nothing is interned, here or in a reader."""
         for kept in (self._names, self._arg_names, self._near, self._far, self._flow_near, self._flow_far):
             kept.clear()
-        flags = wire.integer(PACKET_SEQUENCE_FLAGS, SEQ_CLEARED_AND_NEEDED)
-        return wire.message(TRACE_PACKET, self._id + flags + self._defaults + more)
+        flags = wire.integer(TracePacket.sequence_flags, _RESTART_FLAGS)
+        return wire.message(Trace.packet, self._id + flags + self._defaults + more)
 
     def _any(self, delta: int, kind: int, name: str | int | float | None, args: Args | None, flow: int) -> bytes:
         """The packet of any edge, and what must stand before it; leaves the heads that make its like fast."""
@@ -222,72 +209,71 @@ class Sequence:
             iid = self._names.get(name)
             if iid is None:
                 iid = self._names[name] = len(self._names) + 1
-                interned += _interned(INTERNED_EVENT_NAMES, iid, name)
-                event += wire.integer(EVENT_NAME_IID, iid)
+                interned = _interned(InternedData.event_names, iid, name)
+                event += _NAME_TAG + wire.varint(iid)
             else:
-                event += wire.integer(EVENT_NAME_IID, iid)
+                event += _NAME_TAG + wire.varint(iid)
                 if kind == BEGIN and args is None:
-                    self._keep_heads(name, event, delta, flow)
+                    self._keep_head(name, event, delta, flow)
         if flow:
             event += _FLOW_TAG + _pack_flow(self._flow_base + flow, 0)[:8]
-        for key, value in args.items() if args else ():
-            field = self._arg_names.get(key)
-            if field is None:
-                iid = len(self._arg_names) + 1
-                field = self._arg_names[key] = wire.integer(ANNOTATION_NAME_IID, iid)
-                interned += _interned(INTERNED_ANNOTATION_NAMES, iid, key)
-            event += wire.message(EVENT_DEBUG_ANNOTATIONS, field + _annotation(value))
-        packet = self._id + _SEQ_NEEDED + (wire.message(PACKET_INTERNED_DATA, interned) if interned else b"")
-        packet += wire.message(PACKET_TRACK_EVENT, event) + _TIMESTAMP_TAG + wire.varint(delta)
-        return before + wire.message(TRACE_PACKET, packet)
+        if args:
+            for key, value in args.items():
+                field = self._arg_names.get(key)
+                if field is None:
+                    iid = len(self._arg_names) + 1
+                    field = self._arg_names[key] = wire.integer(DebugAnnotation.name_iid, iid)
+                    interned += _interned(InternedData.debug_annotation_names, iid, key)
+                event += _ANNOTATION_TAG + wire.sized(field + _annotation(value))
+        packet = self._head_start + _EVENT_TAG + wire.sized(event) + _TIMESTAMP_TAG + wire.varint(delta)
+        if interned:
+            packet += wire.message(TracePacket.interned_data, interned)
+        return before + _PACKET_TAG + wire.sized(packet)
 
-    def _keep_heads(self, name: str, event: bytes, delta: int, flow: int) -> None:
+    def _keep_head(self, name: str, event: bytes, delta: int, flow: int) -> None:
         """Keep the one head that this edge would have used."""
         if flow:
             kept, width = (self._flow_near, 2) if delta < _NEAR else (self._flow_far, 3)
-            head = self._head(event, width, flow=True)
         else:
             kept, width = (self._near, 2) if delta < _NEAR else (self._far, 3)
-            head = self._head(event, width)
-        kept[name] = head
+        kept[name] = self._head(event, width, bool(flow))
 
     def _head(self, event: bytes, time_width: int, flow: bool = False) -> bytes:
         """A packet up to the bytes that differ from edge to edge: its flow's, if it has one, then its time's."""
-        flow_width = 8 if flow else 0
+        missing = time_width
         if flow:
             event += _FLOW_TAG
-        packet = self._id + _SEQ_NEEDED + wire.tag(PACKET_TRACK_EVENT, 2) + wire.varint(len(event) + flow_width) + event
-        if not flow:
-            packet += _TIMESTAMP_TAG
-        return (
-            wire.tag(TRACE_PACKET, 2) + wire.varint(len(packet) + flow_width + (1 if flow else 0) + time_width) + packet
-        )
+            packet = self._head_start + _EVENT_TAG + wire.varint(len(event) + 8) + event
+            missing += 8 + len(_TIMESTAMP_TAG)
+        else:
+            packet = self._head_start + _EVENT_TAG + wire.sized(event) + _TIMESTAMP_TAG
+        return _PACKET_TAG + wire.varint(len(packet) + missing) + packet
 
 
 def _interned(number: int, iid: int, name: str) -> bytes:
-    return wire.message(number, wire.integer(INTERNED_IID, iid) + wire.string(INTERNED_NAME, name))
+    return wire.message(number, wire.integer(EventName.iid, iid) + wire.string(EventName.name, name))
 
 
 def _counter_value(value: str | int | float | None) -> bytes:
     """An int as an int where it fits, anything else as a double."""
     if isinstance(value, int):
         if fits_int64(value):
-            return wire.integer(EVENT_COUNTER_VALUE, value)
+            return wire.integer(TrackEvent.counter_value, value)
         value = nearest_double(value)
     assert isinstance(value, float)
-    return wire.double(EVENT_DOUBLE_COUNTER_VALUE, value)
+    return wire.double(TrackEvent.double_counter_value, value)
 
 
 def _annotation(value: ArgValue) -> bytes:
     """An argument's value in a field that keeps it exact; an int of over 64 bits as text."""
     if isinstance(value, str):
-        return wire.string(ANNOTATION_STRING, value)
+        return _STRING_TAG + wire.sized(clean(value).encode())
     if isinstance(value, bool):
-        return wire.integer(ANNOTATION_BOOL, value)
+        return wire.integer(DebugAnnotation.bool_value, value)
     if isinstance(value, float):
-        return wire.double(ANNOTATION_DOUBLE, value)
+        return _DOUBLE_TAG + _pack_double(value)
     if fits_int64(value):
-        return wire.integer(ANNOTATION_INT, value)
+        return _INT_TAG + wire.varint(value)
     if 0 <= value < 1 << 64:
-        return wire.integer(ANNOTATION_UINT, value)
-    return wire.string(ANNOTATION_STRING, wide(value))
+        return wire.integer(DebugAnnotation.uint_value, value)
+    return wire.string(DebugAnnotation.string_value, wide(value))

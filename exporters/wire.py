@@ -13,8 +13,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import IO
 
-_VARINT, _FIXED64, _BYTES = 0, 1, 2  # wire types
+# Wire types: what the three low bits of a tag say of the value behind it.
+VARINT = 0
+FIXED64 = 1
+BYTES = 2
+
 _MASK64 = (1 << 64) - 1
+_SMALL = [bytes((n,)) for n in range(0x80)]
 _pack_double = Struct("<d").pack
 _pack_fixed64 = Struct("<Q").pack
 
@@ -24,10 +29,11 @@ CHUNK = 1 << 20
 
 def varint(value: int) -> bytes:
     """``value`` in seven bits a byte, least first. A negative one is written as its 64-bit complement: ten bytes."""
-    if value < 0:
-        value &= _MASK64
-    if value < 0x80:
-        return value.to_bytes(1, "little")
+    if 0 <= value < 0x80:
+        return _SMALL[value]
+    if 0 <= value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    value &= _MASK64
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -43,22 +49,27 @@ def tag(number: int, wire_type: int) -> bytes:
 
 def integer(number: int, value: int) -> bytes:
     """A field of any varint type (int64, uint64, bool, enum). ``value`` lies in -2^63 .. 2^64 - 1."""
-    return tag(number, _VARINT) + varint(value)
+    return tag(number, VARINT) + varint(value)
 
 
 def double(number: int, value: float) -> bytes:
     """A double field; NaN and the infinities are values like any other."""
-    return tag(number, _FIXED64) + _pack_double(value)
+    return tag(number, FIXED64) + _pack_double(value)
 
 
 def fixed64(number: int, value: int) -> bytes:
     """A fixed64 field."""
-    return tag(number, _FIXED64) + _pack_fixed64(value)
+    return tag(number, FIXED64) + _pack_fixed64(value)
 
 
 def message(number: int, body: bytes) -> bytes:
     """A field of bytes, or of an encoded message."""
-    return tag(number, _BYTES) + varint(len(body)) + body
+    return tag(number, BYTES) + sized(body)
+
+
+def sized(body: bytes) -> bytes:
+    """``body`` behind its length: such a field without its tag."""
+    return varint(len(body)) + body
 
 
 def string(number: int, value: str) -> bytes:
@@ -72,7 +83,7 @@ def whole_messages(file: IO[bytes], number: int) -> int:
     It stops at the first byte that is not the field's tag, so a tail of zeros (space set aside and never written) is
     left out. ``number`` is below 16: its tag is one byte. The file is read ``CHUNK`` by chunk from its start.
     """
-    first = tag(number, _BYTES)[0]
+    first = tag(number, BYTES)[0]
     end = file.seek(0, 2)
     place = 0  # every message before this is whole
     while place < end:
