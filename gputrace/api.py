@@ -1,0 +1,92 @@
+"""Recording and devices from inside a program: `gputrace.trace` and `gputrace.device`.
+
+Importing it costs what joining shards needs, so `gputrace` does so only when asked for one of its names.
+"""
+
+from __future__ import annotations
+
+import os
+
+from gputrace import tracer
+from gputrace.errors import UsageError
+from gputrace.record import recording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
+
+    from gputrace.devices.base import Device
+    from gputrace.record.recording import Summary
+
+
+class trace:  # noqa: N801  (reads as a function: `with gputrace.trace("out.pftrace"):`)
+    """Record this process: as a context manager, or from ``start()`` to ``stop()``.
+
+    ``with gputrace.trace("out.pftrace"): ...``. ``path``'s suffix chooses the format; ``device`` is "auto", "cuda",
+    "simulated" or "host". Starting raises `UsageError` (unknown suffix or device, or something records already),
+    `OutputError` (the path cannot be written) and `NoDriver`. Stopping waits at most 10 s for the device, raises
+    `OutputError` if the trace cannot be written, and returns a summary, also in ``summary``; under
+    ``gputrace record`` the command's own recording goes on and this one is refused.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], device: str = "auto") -> None:
+        self.path = os.fspath(path)
+        self.device = device
+        self.summary: Summary | None = None
+        self._session: recording.Session | None = None
+        self._tracer: tracer.Tracer | None = None
+
+    def start(self) -> trace:
+        """Begin to record. Returns itself."""
+        if tracer.current() is not None:
+            raise UsageError(
+                "this process is being recorded already, by `gputrace record` or another gputrace.trace: stop that first"
+            )
+        session = recording.start_recording(self.path, self.device)
+        try:
+            started = tracer.Tracer(session.folder, session.device)
+        except OSError as error:
+            recording.discard_recording(session)
+            raise UsageError(f"cannot start to record: {error}") from error
+        self._session, self._tracer = session, started
+        started.start()
+        return self
+
+    def stop(self) -> Summary:
+        """Write the trace and return what it came to. Calling it again returns the same."""
+        if self._tracer is not None and self._session is not None:
+            running, session = self._tracer, self._session
+            self._tracer = self._session = None
+            running.stop()
+            if os.getpid() != running.pid:  # a forked child came here: the recording is its parent's
+                raise UsageError("the recording belongs to the process that started it")
+            self.summary = recording.finish_recording(session)
+        if self.summary is None:
+            raise UsageError("nothing records: call start() first")
+        return self.summary
+
+    def __enter__(self) -> trace:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.stop()
+            return
+        try:
+            self.stop()
+        except Exception as failed:  # the program's own exception goes first
+            error.add_note(f"gputrace: the trace was not written: {failed}")
+
+
+def device(kind: str = "cuda", stream: Any = None) -> Device:
+    """The device for an `EventProfiler`: the one a stream belongs to, or else of the calling thread's current context.
+
+    ``kind`` is "cuda" or "simulated". Raises `NoDriver`, `DriverError` (no context is current, or no such stream) and
+    `UsageError` (unknown kind).
+    """
+    from gputrace.devices import open_backend, stream_handle
+
+    return open_backend(kind).stream(stream_handle(stream)).device

@@ -1,0 +1,101 @@
+"""The one background thread of a tracing process: runs a function every so often, until told to stop.
+
+A bare `_thread`, not a `threading.Thread`: the program must not find it among its own. It knows nothing of tracing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from _thread import allocate_lock, get_native_id, start_new_thread
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Final
+
+PERIOD_S: Final = 0.05
+
+
+class Collector:
+    """Calls ``work()`` every 50 ms on a thread of its own. ``work`` must not raise."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._guard = allocate_lock()
+        self._running = False
+        self._stopping = False
+        self._bell = allocate_lock()  # held while there is nothing to hurry for
+        self._gone = allocate_lock()  # held while the thread runs
+        self._tid = 0
+
+    @property
+    def running(self) -> bool:
+        return self._running
+
+    def hurry(self) -> bool:
+        """Has the thread been asked to stop?"""
+        return self._stopping
+
+    def start(self) -> bool:
+        """Start the thread if it does not run. False if no thread can be started (the interpreter is shutting down)."""
+        if self._running:
+            return True
+        with self._guard:
+            if self._running:
+                return True
+            self._stopping = False
+            self._bell.acquire(blocking=False)
+            if not self._gone.acquire(blocking=False):
+                return False  # an earlier thread was given up on and still runs
+            self._running = True
+            try:
+                start_new_thread(self._run, ())
+            except RuntimeError:
+                self._running = False
+                self._gone.release()
+                return False
+        return True
+
+    def ring(self) -> None:
+        """Do not wait for the period's end."""
+        try:
+            self._bell.release()
+        except RuntimeError:
+            pass  # rung already
+
+    def stop(self, timeout_s: float) -> bool:
+        """Ask the thread to stop and wait until it is gone, from the operating system too. False if it is not by then."""
+        if not self._running:
+            return True
+        self._stopping = True
+        self.ring()
+        if not self._gone.acquire(timeout=timeout_s):
+            return False
+        self._gone.release()
+        _wait_for_exit(self._tid)
+        return True
+
+    def pause(self, seconds: float) -> None:
+        """Between two chunks of work: let others have the GIL."""
+        time.sleep(seconds)
+
+    def _run(self) -> None:
+        self._tid = get_native_id()
+        try:
+            while not self._stopping:
+                self._bell.acquire(timeout=PERIOD_S)
+                if not self._stopping:
+                    self._work()
+        finally:
+            self._running = False
+            self._gone.release()
+
+
+def _wait_for_exit(tid: int) -> None:
+    """Wait, at most 50 ms, until a thread that ended has left the process: Python 3.12 counts threads before a fork."""
+    task = f"/proc/self/task/{tid}"
+    for _ in range(500):
+        if not os.path.exists(task):
+            return
+        time.sleep(0.0001)

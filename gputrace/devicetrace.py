@@ -1,0 +1,354 @@
+"""One device's windows on their way from the streams to the timeline: pool, anchors, reading, placing.
+
+The program's threads call `DeviceTrace.make` when a pool is empty and `DeviceTrace.queue` when a stream is new;
+everything else is the collector's. It knows the device protocol, and neither exporters nor files.
+"""
+
+from __future__ import annotations
+
+import time
+from _thread import allocate_lock
+from operator import itemgetter
+
+from gputrace.anchoring import Anchoring
+from gputrace.clock import half_step_ns
+from gputrace.errors import DeviceError
+from gputrace.events import EventPool
+from gputrace.hot import Span, StreamQueue, recycle
+from gputrace.model import COUNTER, Track
+from gputrace.timeline import Counts, StreamTimeline
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Final
+
+    from gputrace.devices.base import Device, Stream
+    from gputrace.model import Edge
+    from gputrace.tracks import Tracks
+
+NOT_READY: Final = 600  # CUDA_ERROR_NOT_READY
+INVALID_HANDLE: Final = 400  # of one event: the device itself may be well
+#: How long a read edge waits for the anchor behind it before it is placed by extending the map.
+PATIENCE_NS: Final = 1_000_000_000
+#: Spans made at once where the pool is empty: one switch to the context serves them all.
+MADE_AT_ONCE: Final = 8
+
+_device_time = itemgetter(0)
+
+
+class DeviceTrace:
+    """One context of one device, being traced.
+
+    ``room()`` says how many more windows the process may have in flight; ``wake()`` makes sure the collector runs.
+    """
+
+    def __init__(
+        self, device: Device, tracks: Tracks, counts: Counts, room: Callable[[], int], wake: Callable[[], None]
+    ) -> None:
+        self.device = device
+        self.pool = EventPool(device)
+        self.anchoring = Anchoring(device, self.pool)
+        self.free: list[Span] = []
+        self.spare: list[Span] = []  # pooled spans set aside so that the next one asks `make`
+        self.queues: list[StreamQueue] = []
+        self.lost: str | None = None
+        self._made = 0
+        self._lock = allocate_lock()
+        self._tracks = tracks
+        self._counts = counts
+        self._room = room
+        self._wake = wake
+        self._open = 0  # windows whose begin was read and whose end was not
+        self._told_pieces = 0
+        self._read_error_ns = 0
+        self._group: Track | None = None
+        self._uncertainty: Track | None = None
+        self._skew: Track | None = None
+        self._counter_ns = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Windows opened and not yet written."""
+        return self._made - len(self.free) - len(self.spare)
+
+    # The program's side.
+
+    def make(self) -> Span | None:
+        """A span with two events of this context; None where the bound is reached or the device refuses. Never raises."""
+        self._wake()
+        try:
+            return self.spare.pop()
+        except IndexError:
+            pass
+        with self._lock:
+            count = min(MADE_AT_ONCE, self._room())
+            if count <= 0 or self.lost is not None:
+                return None
+            self._made += count
+        made: list[Span] = []
+        try:
+            with self.device.active():
+                for _ in range(count):
+                    start = self.pool.acquire()
+                    try:
+                        made.append(Span(self.free, start, self.pool.acquire()))
+                    except DeviceError:
+                        self.pool.release(start)
+                        raise
+        except DeviceError:
+            pass
+        if len(made) < count:
+            with self._lock:
+                self._made -= count - len(made)
+        self.free.extend(made[1:])
+        return made[0] if made else None
+
+    def queue(self, stream: Stream) -> StreamQueue:
+        """A queue for one more stream of this context."""
+        device = self.device
+        queue = StreamQueue(
+            stream.native, stream.handle, device.record_raw, device.capturing_raw, self.free, self.make
+        )
+        order = len(self.queues)
+        queue.timeline = _StreamState(
+            StreamTimeline(lambda index: self._tracks.stream(self._group_track(), stream.name, order), self._counts)
+        )
+        if self.lost is not None:
+            queue.refuse(self.lost)
+        self.queues.append(queue)
+        return queue
+
+    # The collector's side.
+
+    def mark(self) -> None:
+        """Note how far each queue has come. Host edges taken after this hold the begin of everything before it."""
+        for queue in self.queues:
+            queue.timeline.marked = len(queue.entries)
+
+    def collect(self, most: int, hurry: Callable[[], bool], *, last: bool = False) -> bool:
+        """Read at most ``most`` edges a stream that the device has reached, up to the mark, and draw what can be placed.
+
+        ``last`` takes an anchor at once and draws everything that was read. True if there is more to do right away.
+        Raises nothing.
+        """
+        if not (self._open or any(q.entries or q.timeline.line.waiting for q in self.queues)):
+            return False
+        more = False
+        try:
+            with self.device.active(), self.anchoring.lock:
+                if self.lost is None:
+                    if last or self.anchoring.due(time.monotonic_ns()):
+                        self.anchoring.refresh(hurry)
+                    if self.anchoring.event is not None:
+                        for queue in self.queues:
+                            more |= self._read(queue, most)
+                        if last:
+                            self.anchoring.refresh(hurry)
+        except DeviceError as error:
+            self.lose(str(error))
+        if self.lost is not None:
+            for queue in self.queues:
+                self._read_lost(queue)
+            last = True
+        return self._place(most, last) or more
+
+    def lose(self, why: str) -> None:
+        """The device or its context is gone: nothing more is recorded there, and what was not read never will be."""
+        if self.lost is None:
+            self.lost = f"the device was lost: {why}"
+            for queue in self.queues:
+                queue.refuse(self.lost)
+
+    def set_pool_aside(self) -> None:
+        """Make the next span ask `make`, which wakes the collector."""
+        self.spare.extend(self.free)
+        del self.free[:]
+
+    def close(self) -> None:
+        """Give events and the anchor stream back to the device."""
+        for queue in self.queues:
+            queue.refuse("tracing stopped")
+        for span in (*self.free, *self.spare):
+            self.pool.release(span.start)
+            self.pool.release(span.end)
+        del self.free[:], self.spare[:]
+        self.anchoring.close()
+        if self.lost is None:
+            self.pool.close()
+
+    @property
+    def unreached(self) -> int:
+        """Edges recorded and not yet passed by the device."""
+        return sum(len(q.entries) for q in self.queues)
+
+    @property
+    def open_spans(self) -> int:
+        """Windows drawn as begun and not ended."""
+        return sum(q.timeline.line.open_spans for q in self.queues)
+
+    @property
+    def unread(self) -> int:
+        """Edges recorded and not yet drawn."""
+        return sum(len(q.entries) + len(q.timeline.line.waiting) for q in self.queues)
+
+    def flush(self, write: Callable[[Track, list[Edge]], None]) -> None:
+        """Hand every stream's new edges to the writer."""
+        for queue in self.queues:
+            queue.timeline.line.flush(write)
+
+    def _read(self, queue: StreamQueue, most: int) -> bool:
+        """Read edges from the front of the queue for as long as the device has reached them."""
+        state = queue.timeline
+        count = min(state.marked, most)
+        if not count:
+            return False
+        entries = queue.entries
+        anchor, clock = self.anchoring.event, self.anchoring.map
+        assert clock.last is not None
+        base_ns = clock.last.device_ns
+        elapsed = self.device.elapsed_raw
+        read: list[tuple[int | None, Any, bool]] = []
+        device_ns = before_ns = -(1 << 62)
+        timed = sorted_ = True
+        for span in entries[:count]:
+            is_end = span.gpu_open
+            if is_end is None or (is_end and span.reason is not None):
+                timed = False  # a failure's mark, or an end without an event
+                read.append((None, span, bool(is_end)))
+            else:
+                try:
+                    code, ms = elapsed(anchor, span.end if is_end else span.start)
+                except Exception as error:  # a result code that the binding does not know
+                    code, ms = str(error) or -1, 0.0
+                if code:
+                    if code == NOT_READY:
+                        break
+                    timed = False
+                    self._unreadable(span, code)
+                    read.append((None, span, is_end))
+                else:
+                    device_ns = base_ns + int(ms * 1e6)
+                    if device_ns < before_ns:
+                        sorted_ = False
+                    before_ns = device_ns
+                    read.append((device_ns, span, is_end))
+            if is_end is not None:
+                span.gpu_open = not is_end
+                self._open += -1 if is_end else 1
+        if not read:
+            return False
+        del entries[: len(read)]
+        state.marked -= len(read)
+        # Threads that share a stream may hand over in another order than they recorded; each alone is in order. All of
+        # a batch is read against one anchor, so the device's own order is exact here.
+        if timed and not sorted_:
+            read.sort(key=_device_time)
+        for edge in (read[0], read[-1]):
+            if edge[0] is not None:
+                self._read_error_ns = max(self._read_error_ns, 2 * half_step_ns(edge[0] - base_ns))
+        line = state.line
+        if not line.waiting:
+            state.waiting_since_ns = time.monotonic_ns()
+        line.waiting += read
+        return len(read) == count and state.marked > 0
+
+    def _unreadable(self, span: Span, code: Any) -> None:
+        if span.error is None:
+            span.error = f"its event could not be read back: error {int(code) if not isinstance(code, str) else code}"
+        if code != INVALID_HANDLE:
+            self.lose(f"reading an event failed with {code}")
+
+    def _read_lost(self, queue: StreamQueue) -> None:
+        """What a lost device never answered for."""
+        entries = queue.entries
+        batch = entries[: queue.timeline.marked]
+        del entries[: len(batch)]
+        queue.timeline.marked -= len(batch)
+        for span in batch:
+            is_end = span.gpu_open
+            if is_end is not None:
+                span.gpu_open = not is_end
+                self._open += -1 if is_end else 1
+                span.error = span.error or self.lost
+            queue.timeline.line.waiting.append((None, span, bool(is_end)))
+
+    def _place(self, most: int, last: bool) -> bool:
+        clock = self.anchoring.map
+        now_ns = time.monotonic_ns()
+        done: list[Span] = []
+        waiting = [q.timeline for q in self.queues if q.timeline.line.waiting]
+        for state in waiting:
+            if last or now_ns - state.waiting_since_ns > PATIENCE_NS:
+                latest = next((d for d, _, _ in reversed(state.line.waiting) if d is not None), None)
+                if latest is not None:
+                    clock.extend(latest)
+        if last and not clock.pieces:
+            # No anchor was ever taken: there is no honest place for any of them.
+            for state in waiting:
+                state.line.give_up("no anchor could be taken", done)
+            self._recycle(done)
+            return False
+        self._tell_pieces(waiting)
+        more = False
+        for state in waiting:
+            before = len(state.line.waiting)
+            more |= state.line.place(clock, self._read_error_ns, done, most)
+            if len(state.line.waiting) != before:
+                state.waiting_since_ns = now_ns
+        self._recycle(done)
+        return more
+
+    def _recycle(self, done: list[Span]) -> None:
+        for span in recycle(done):
+            self.drop(span)
+
+    def drop(self, span: Span) -> None:
+        """A written span that cannot go back to the pool: its events can."""
+        with self._lock:
+            self._made -= 1
+        self.pool.release(span.start)
+        self.pool.release(span.end)
+
+    def _tell_pieces(self, waiting: list[_StreamState]) -> None:
+        """Draw the clock's own counters: from where each new piece begins, how far off its slices may be, and the skew."""
+        pieces = self.anchoring.map.pieces
+        total = self.anchoring.map.pieces_made
+        new = pieces[len(pieces) - min(total - self._told_pieces, len(pieces)) :]
+        if not new:
+            return
+        tick_ns = self.device.tick_ns
+        for piece in new:
+            at_ns, error = piece.host0, piece.worst_error_ns
+            if not self._told_pieces:
+                earliest = min((s.line.earliest_ns for s in waiting if s.line.earliest_ns is not None), default=None)
+                if earliest is not None and earliest < piece.device0:
+                    at_ns = piece.host_ns(earliest)
+                    error = max(error, piece.error_ns(earliest))
+            at_ns = self._counter_ns = max(at_ns, self._counter_ns)
+            group = self._group_track()
+            if self._uncertainty is None or self._skew is None:
+                self._uncertainty = self._tracks.counter("clock uncertainty", "ns", group)
+                self._skew = self._tracks.counter("clock skew", "ppm", group)
+            self._tracks.write(
+                self._uncertainty, [(at_ns, COUNTER, int(error) + self._read_error_ns + tick_ns, None, 0)]
+            )
+            self._tracks.write(self._skew, [(at_ns, COUNTER, round((1 / piece.slope - 1) * 1e6, 3), None, 0)])
+            self._told_pieces += 1
+        self._told_pieces = total
+
+    def _group_track(self) -> Track:
+        if self._group is None:
+            self._group = self._tracks.group(self.device)
+        return self._group
+
+
+class _StreamState:
+    """What the collector keeps with a stream's queue."""
+
+    __slots__ = ("line", "marked", "waiting_since_ns")
+
+    def __init__(self, line: StreamTimeline) -> None:
+        self.line = line
+        self.marked = 0
+        self.waiting_since_ns = 0

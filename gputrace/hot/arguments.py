@@ -1,0 +1,59 @@
+"""Span arguments made safe to keep: ints, floats, strings and bools as they are, the rest as a short string.
+
+Done when the span is opened, on the program's own thread: the collector must never call into the program's objects,
+and what they say later is not what they said then.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+    from gputrace.model import ArgValue
+
+#: Characters kept of a string that was passed, and of one made from something else.
+LONGEST_STRING: Final = 4096
+LONGEST_DESCRIPTION: Final = 200
+
+_PLAIN = frozenset((int, float, bool))
+
+
+def sanitize(args: dict[str, Any]) -> dict[str, ArgValue]:
+    """The args as an exporter may have them. A value whose ``__str__`` fails costs that arg alone. Raises nothing."""
+    for value in args.values():
+        kind = type(value)
+        if kind not in _PLAIN and not (kind is str and len(value) <= LONGEST_STRING):
+            break
+    else:
+        return args
+    safe: dict[str, ArgValue] = {}
+    for name, value in args.items():
+        try:
+            safe[name] = _plain(value)
+        except Exception:  # a value that cannot say what it is
+            continue
+    return safe
+
+
+def _plain(value: Any) -> ArgValue:
+    kind = type(value)
+    if kind in _PLAIN:
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, str):
+        return shorten(str(value), LONGEST_STRING)
+    # Subclasses lose their class here: an enum is its value, a numpy float is a float.
+    if isinstance(value, bool):
+        return bool(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if kind.__module__ == "numpy" and getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        return _plain(value.item()) if type(value.item()) is not kind else shorten(str(value), LONGEST_DESCRIPTION)
+    return shorten(str(value), LONGEST_DESCRIPTION)
+
+
+def shorten(text: str, longest: int) -> str:
+    """At most ``longest`` characters of the text, the last of them an ellipsis where some were cut."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"

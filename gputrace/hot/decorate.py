@@ -1,0 +1,75 @@
+"""A span as a decorator: one span a call of a function, a coroutine or a generator.
+
+The decorated function is as it was to whoever inspects it: name, signature, and whether it is a coroutine. It knows no
+buffer; it opens spans as anyone does.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from typing import Any
+
+
+def decorate(function: Any, open_span: Callable[[], AbstractContextManager[Any]]) -> Any:
+    """``function`` with ``open_span()`` around each call.
+
+    A coroutine's span lasts from its first step to its return, a generator's from its first item asked for to its end;
+    classmethod and staticmethod objects are decorated inside. Raises `TypeError` for what cannot be called.
+    """
+    if isinstance(function, (classmethod, staticmethod)):
+        return type(function)(decorate(function.__func__, open_span))
+    if not callable(function):
+        raise TypeError(f"gputrace.span(...) decorates a function, a coroutine or a generator, not {function!r}")
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def coroutine(*args: Any, **kwargs: Any) -> Any:
+            with open_span():
+                return await function(*args, **kwargs)
+
+        return coroutine
+    if inspect.isasyncgenfunction(function):
+
+        @functools.wraps(function)
+        async def async_generator(*args: Any, **kwargs: Any) -> Any:
+            with open_span():
+                inner = function(*args, **kwargs)
+                try:
+                    sent = None
+                    while True:
+                        try:
+                            item = await inner.asend(sent)
+                        except StopAsyncIteration:
+                            return
+                        try:
+                            sent = yield item
+                        except GeneratorExit:
+                            raise
+                        except BaseException as error:
+                            item = await inner.athrow(error)
+                            sent = yield item
+                finally:
+                    await inner.aclose()
+
+        return async_generator
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def generator(*args: Any, **kwargs: Any) -> Any:
+            with open_span():
+                return (yield from function(*args, **kwargs))
+
+        return generator
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with open_span():
+            return function(*args, **kwargs)
+
+    return call

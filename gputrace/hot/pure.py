@@ -1,0 +1,677 @@
+"""The hot path in pure Python: what a span costs the program is written here, and nowhere else.
+
+A span is a pooled object that owns its two events. Opening one appends it to its thread's buffer and, after recording
+its first event, to its stream's queue; closing it appends it to both again. The collector takes from the front of
+those lists (see `take`), so a span appears twice in each, the first time as a begin, the second as an end. Every list
+operation used is atomic; nothing here waits for the collector, the device or a lock.
+
+Invariants the collector relies on:
+
+- A span is in its thread's buffer before it is in its stream's queue, at both ends.
+- Once a host-only span has been appended the second time to its thread's buffer, or a GPU span the second time to its
+  stream's queue, this side touches it no more: the collector may recycle it.
+- An object that anyone else still refers to is never recycled (`recycle` asks its reference count), so a program that
+  keeps a span, enters it again or enters it twice at once gets fresh ones behind it, never another's.
+
+Every hook is fenced: an exception of ours costs the span, not the program.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import _local, allocate_lock, get_native_id
+from sys import _getframe, getrefcount
+from time import monotonic_ns
+
+from gputrace.hot.arguments import sanitize
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Any, Final
+
+    from gputrace.model import Args
+
+#: GPU windows opened and not yet written, in the whole process. Beyond, a span is a host slice alone, and counted.
+MOST_WINDOWS: Final = 65_536
+#: Host-only spans opened and not yet written. Beyond, a span is not recorded at all, and counted.
+MOST_SPANS: Final = 262_144
+
+_FRESH, _OPEN, _CLOSED = 0, 1, 2
+# inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR; importing inspect costs 10 ms.
+_GENERATOR: Final = 0x20 | 0x200
+#: Spans that nest by their place in the code: see `Span.scope`.
+PLAIN: Final = 0
+
+
+class ThreadBuffer:
+    """One host thread's edges, in order, until the collector takes them.
+
+    ``edges`` holds spans (twice each), instants and counters. ``stream`` is the queue that `use_stream` made current.
+    ``ended`` is set when the thread is gone.
+    """
+
+    __slots__ = ("append", "edges", "ended", "name", "stream", "tid", "timeline")
+
+    def __init__(self, tid: int, name: str) -> None:
+        self.edges: list[Any] = []
+        self.append = self.edges.append
+        self.tid = tid
+        self.name = name
+        self.stream: StreamQueue | None = None
+        self.ended = False
+        self.timeline: Any = None  # the collector's
+
+
+class StreamQueue:
+    """One stream's edges, in the order their events were recorded, until the collector takes them.
+
+    ``record`` and ``capturing`` are the device's raw calls, ``free`` the pool of spans that own events of its context.
+    A queue may be refused (`refuse`): its spans are then host slices alone.
+    """
+
+    __slots__ = ("append", "capturing", "entries", "free", "handle", "make", "native", "record", "timeline")
+
+    def __init__(
+        self,
+        native: Any,
+        handle: int,
+        record: Callable[[Any, Any], Any],
+        capturing: Callable[[Any], Any],
+        free: list[Span],
+        make: Callable[[], Span | None],
+    ) -> None:
+        self.entries: list[Any] = []
+        self.append = self.entries.append
+        self.native = native
+        self.handle = handle
+        self.record = record
+        self.capturing = capturing
+        self.free = free
+        self.make = make
+        self.timeline: Any = None  # the collector's
+
+    def refuse(self, why: str) -> None:
+        """Record nothing more here. No call reaches the device, from whichever thread, once this returns."""
+        self.record = self.capturing = lambda *_: (why, why)
+
+
+class _ThreadEnd:
+    """Lives in a thread's local storage; goes when the thread does."""
+
+    __slots__ = ("buffer",)
+
+    def __init__(self, buffer: ThreadBuffer) -> None:
+        self.buffer = buffer
+
+    def __del__(self) -> None:
+        self.buffer.ended = True
+
+
+# The process's state. Rebound as a whole after a fork (`forget_everything`), never locked on the hot path.
+_on = False
+_local_state = _local()
+_threads: list[ThreadBuffer] = []
+_queues: dict[int, StreamQueue] = {}
+_host_free: list[Span] = []
+_resolve: Callable[[Any], StreamQueue | None] = lambda stream: None
+_lend: Callable[[], Span | None] = lambda: None
+_modules = sys.modules
+_running_loop: Callable[[], Any] | None = None
+
+
+class Span:
+    """One use of `span()`: a context manager and a decorator.
+
+    ``scope`` says what it may nest in: `PLAIN` for code that runs straight down its thread, the identity of a task or a
+    generator for code that can be suspended with the span open, None for an explicit window, which nests in nothing.
+    ``gpu`` is the queue its window was recorded on, None for a host slice alone. ``reason`` says why the window's end
+    could not be recorded; ``error`` what went wrong inside.
+    """
+
+    __slots__ = (
+        "again",
+        "append",
+        "args",
+        "end",
+        "error",
+        "flow",
+        "free",
+        "gpu",
+        "gpu_lane",
+        "gpu_open",
+        "host_lane",
+        "host_open",
+        "name",
+        "queue",
+        "reason",
+        "scope",
+        "start",
+        "state",
+        "t0",
+        "t1",
+        "thread",
+    )
+
+    def __init__(self, free: list[Span], start: Any = None, end: Any = None) -> None:
+        self.free = free  # the pool it goes back to
+        self.start = start
+        self.end = end
+        self.state = _FRESH
+        self.scope: int | None = PLAIN
+        self.gpu: StreamQueue | None = None
+        self.gpu_open: bool | None = False
+        self.host_open: bool | None = False
+        self.error: str | None = None
+        self.reason: str | None = None
+        self.again: list[Any] | None = None
+        self.flow = 0
+        self.gpu_lane: Any = None
+        self.host_lane: Any = None
+
+    def __enter__(self) -> Span:
+        made = self if not self.state else self._another()
+        made.state = _OPEN
+        # Who can be suspended with this span open? A generator's frame says so; a task, by there being a loop.
+        if _getframe(1).f_code.co_flags & _GENERATOR:
+            made.scope = _generator_scope(_getframe(1))
+        elif "_asyncio" in _modules:
+            made.scope = _task_scope()
+        queue = made.queue
+        made.t0 = monotonic_ns()
+        made.append(made)
+        if queue is not None:
+            try:
+                captured = queue.capturing(queue.native)
+                if captured[0] or captured[1]:
+                    made.reason = _why_not(captured, "the stream is being captured")
+                    _stats.uncaptured += 1
+                elif queue.record(made.start, queue.native)[0]:
+                    made.reason = "the driver refused its opening event"
+                    _stats.failed += 1
+                else:
+                    made.gpu = queue
+                    queue.append(made)
+            except Exception:
+                # Bindings raise for result codes they do not know. Nothing of the program's runs in this block.
+                made.reason = "the driver refused its opening event"
+                _stats.failed += 1
+            except BaseException as interrupt:  # a signal's handler raised: the block will not run
+                made.__exit__(type(interrupt), interrupt, None)
+                raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.again:
+            self.again.pop().__exit__(kind, error, trace)
+            return
+        if self.state != _OPEN:
+            return
+        self.state = _CLOSED
+        if kind is not None:
+            self.error = kind.__name__
+        queue = self.gpu
+        self.t1 = monotonic_ns()
+        self.append(self)
+        if queue is not None:
+            try:
+                captured = queue.capturing(queue.native)
+                if captured[0] or captured[1]:
+                    self.reason = _why_not(captured, "a stream capture began inside")
+                elif queue.record(self.end, queue.native)[0]:
+                    self.reason = "the driver refused its closing event"
+            except Exception:
+                self.reason = "the driver refused its closing event"
+            queue.append(self)
+
+    def __call__(self, function: Any) -> Any:
+        """Decorate: one span a call."""
+        from gputrace.hot.decorate import decorate
+
+        name, args = self.name, dict(self.args)
+        stream = None if self.queue is None or self.queue is getattr(self.thread, "stream", None) else self.queue.handle
+        return decorate(function, lambda: span(name, stream, **args))
+
+    def _another(self) -> Span:
+        """This object is in use, or was used: a fresh one does the work behind it."""
+        fresh = span(self.name, None if self.queue is None else self.queue.handle, **self.args)
+        if not isinstance(fresh, Span):  # tracing is off, or out of room: record into a buffer that nobody reads
+            fresh = Span([])
+            fresh.name, fresh.args, fresh.queue, fresh.append = self.name, self.args, None, _discard
+        if self.again is None:
+            self.again = []
+        self.again.append(fresh)
+        return fresh
+
+
+def _discard(entry: Any) -> None:
+    """Stands for the buffer of a span that is not recorded."""
+
+
+class Window(Span):
+    """An explicit window: opened here, closed or abandoned anywhere, by any thread, in any order.
+
+    It nests in nothing, so nothing that overlaps it can bend it. Methods raise nothing, and do nothing once it is
+    closed. From `gputrace.window`.
+    """
+
+    __slots__ = ()
+    scope = property(lambda self: None, lambda self, value: None)  # type: ignore[assignment]
+
+    def open(self) -> Window:
+        """Open it; `gputrace.window` has done so."""
+        Span.__enter__(self)
+        return self
+
+    def close(self) -> None:
+        """Close the window at its stream's current position."""
+        Span.__exit__(self, None, None, None)
+
+    def failure(self, error: object) -> None:
+        """Something failed inside: the window still closes, and its slice carries the error."""
+        if self.state == _OPEN:
+            self.error = _describe(error)
+
+    def abandon(self) -> None:
+        """Drop the window: no closing event is recorded, and its slice, if already drawn, ends where its stream is."""
+        if self.state != _OPEN:
+            return
+        self.state = _CLOSED
+        self.reason = "abandoned"
+        queue = self.gpu
+        self.t1 = monotonic_ns()
+        self.append(self)
+        if queue is not None:
+            queue.append(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.failure(error)
+        self.close()
+
+
+class _Instant:
+    """A moment on a host thread."""
+
+    __slots__ = ("args", "name", "t0")
+    host_open = None  # neither begin nor end: see `Span.host_open`
+
+    def __init__(self, name: str, t0: int, args: Args) -> None:
+        self.name = name
+        self.t0 = t0
+        self.args = args
+
+
+class _Sample:
+    """A value of a counter."""
+
+    __slots__ = ("name", "t0", "unit", "value")
+    host_open = None
+
+    def __init__(self, name: str, t0: int, value: int | float, unit: str) -> None:
+        self.name = name
+        self.t0 = t0
+        self.value = value
+        self.unit = unit
+
+
+class FailureMark:
+    """In a stream's queue: every window open at this position failed."""
+
+    __slots__ = ("error",)
+    gpu_open = None  # neither begin nor end: see `Span.gpu_open`
+
+    def __init__(self, error: str) -> None:
+        self.error = error
+
+
+class _Stats:
+    """What this side gave up, since the switch was last turned on. Approximate under races: each is only told."""
+
+    __slots__ = ("dropped_spans", "dropped_windows", "failed", "uncaptured")
+
+    def __init__(self) -> None:
+        self.dropped_spans = 0
+        self.dropped_windows = 0
+        self.failed = 0
+        self.uncaptured = 0
+
+
+_stats = _Stats()
+
+
+class _Off:
+    """What `span` returns with tracing off: does nothing, but decorates for later."""
+
+    __slots__ = ("args", "name", "stream")
+
+    def __init__(self, name: str, stream: Any, args: dict[str, Any]) -> None:
+        self.name = name
+        self.stream = stream
+        self.args = args
+
+    def __enter__(self) -> _Off:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        return None
+
+    def __call__(self, function: Any) -> Any:
+        from gputrace.hot.decorate import decorate
+
+        name, stream, args = self.name, self.stream, self.args
+        return decorate(function, lambda: span(name, stream, **args))
+
+    # An explicit window's methods, for `window` with tracing off.
+
+    def close(self) -> None:
+        return None
+
+    abandon = close
+
+    def failure(self, error: object) -> None:
+        return None
+
+
+_off_by_name: dict[str, _Off] = {}
+
+
+def span(name: str, /, stream: Any = None, **args: Any) -> Any:
+    """A slice on this thread while the block or the decorated call runs and, where a stream is known, a window on it.
+
+    ``with gputrace.span("forward", stream=s, batch=32): ...`` or ``@gputrace.span("step")``. ``stream`` is any of the
+    handles in `gputrace.devices.stream_handle`; None takes what `use_stream` made current, and with neither there is no
+    GPU window; the legacy default stream is used only when passed, as 0. ``args`` are kept with both slices: ints,
+    floats, strings and bools as they are, anything else as a short ``str``. Raises nothing; with tracing off it costs
+    about two empty context managers.
+    """
+    if not _on:
+        if stream is None and not args:
+            try:
+                return _off_by_name[name]
+            except (KeyError, TypeError):
+                return _remember_off(name)
+        return _Off(name, stream, args)
+    try:
+        thread = _local_state.buffer
+    except AttributeError:
+        thread = _new_thread()
+    if stream is None:
+        queue = thread.stream
+    else:
+        try:
+            queue = _queues[stream]
+        except (KeyError, TypeError):
+            queue = _resolve(stream)
+    try:
+        made = (_host_free if queue is None else queue.free).pop()
+    except IndexError:
+        made, queue = _make(queue)
+        if made is None:
+            return _Off(name, stream, args)
+    made.name = name
+    made.queue = queue
+    made.append = thread.append
+    made.thread = thread
+    made.args = sanitize(args) if args else args
+    return made
+
+
+def window(name: str, /, stream: Any = None, **args: Any) -> Any:
+    """An explicit window, open from here until its ``close()``, which any thread may call, in any order.
+
+    As `span`, for stretches that no block encloses: a request, a transfer, an async collective. ``abandon()`` drops it,
+    ``failure(error)`` marks it. Raises nothing.
+    """
+    if not _on:
+        return _Off(name, stream, args)
+    inner = span(name, stream, **args)
+    if not isinstance(inner, Span):
+        return inner
+    # A pooled span lends its events to the window for good; the pool makes itself another.
+    made = Window(inner.free, inner.start, inner.end)
+    made.name, made.args, made.queue, made.append = inner.name, inner.args, inner.queue, inner.append
+    made.thread = inner.thread
+    return made.open()
+
+
+def instant(name: str, /, **args: Any) -> None:
+    """Mark a moment on this thread. Raises nothing."""
+    if _on:
+        thread = _buffer()
+        thread.append(_Instant(name, monotonic_ns(), sanitize(args) if args else args))
+
+
+def counter(name: str, value: float, unit: str = "", /) -> None:
+    """Give a counter's value from now on; one row of the trace a name. ``unit``: "bytes", "ns", "percent" or none.
+
+    Raises nothing: a value that is no number is not recorded.
+    """
+    if _on:
+        kind = type(value)
+        if kind is not int and kind is not float:
+            try:
+                value = int(value) if isinstance(value, int) else float(value)
+            except Exception:  # whatever the program's object raises
+                _stats.failed += 1
+                return
+        _buffer().append(_Sample(name, monotonic_ns(), value, unit))
+
+
+def failure(error: object, stream: Any = None) -> None:
+    """Device work failed: every traced window open now, on a stream or (``stream=None``) on all, carries the error.
+
+    The windows still close; none is taken for a fast success. Raises nothing.
+    """
+    if not _on:
+        return
+    if stream is None:
+        hit = list(_queues.values())
+    else:
+        queue = _queues.get(stream) if type(stream) is int else None
+        queue = queue or _resolve(stream)
+        hit = [] if queue is None else [queue]
+    mark = FailureMark(_describe(error))
+    for queue in hit:
+        queue.append(mark)
+
+
+class use_stream:  # noqa: N801  (used as a function)
+    """Make a stream current for this thread's spans: ``with gputrace.use_stream(s): ...``.
+
+    The thread's, as a framework's own current stream is: tasks of one event loop share it. Spans opened inside without
+    a ``stream=`` get a GPU window on it. Raises nothing.
+    """
+
+    __slots__ = ("_before", "_stream")
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._before: list[tuple[ThreadBuffer, StreamQueue | None]] = []
+
+    def __enter__(self) -> use_stream:
+        if _on:
+            thread = _buffer()
+            self._before.append((thread, thread.stream))
+            stream = self._stream
+            queue = _queues.get(stream) if type(stream) is int else None
+            thread.stream = queue or (None if stream is None else _resolve(stream))
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if self._before:
+            thread, before = self._before.pop()
+            thread.stream = before
+
+
+# For the tracer.
+
+
+def switch_on(resolve: Callable[[Any], StreamQueue | None], lend: Callable[[], Span | None]) -> None:
+    """Start recording. ``resolve(stream)`` finds or makes a stream's queue, None for a host slice alone; ``lend()`` is
+    asked for a host-only span when the pool is empty, None where memory's bound is reached. Neither may raise.
+    """
+    global _on, _resolve, _lend
+    _resolve, _lend = resolve, lend
+    _on = True
+
+
+def switch_off() -> None:
+    """Stop recording: new spans do nothing. Spans open now still close into their buffers."""
+    global _on
+    _on = False
+
+
+def forget_everything() -> _Stats:
+    """A state of its own for this process or this recording: buffers, pools and queues go. Returns the old counts.
+
+    Spans still open keep the buffers they were opened into, which nobody reads any more, and their queues are refused,
+    so that a forked child never touches the device for its parent's windows.
+    """
+    global _local_state, _threads, _queues, _host_free, _stats
+    for queue in _queues.values():
+        queue.refuse("forgotten")
+    stats, _stats = _stats, _Stats()
+    _local_state, _threads, _queues, _host_free = _local(), [], {}, []
+    return stats
+
+
+def stats() -> _Stats:
+    return _stats
+
+
+def threads() -> list[ThreadBuffer]:
+    """The buffers of all threads that opened a span. The collector drops those that ended."""
+    return _threads
+
+
+def queues() -> dict[int, StreamQueue]:
+    """Stream queues by the int handle that programs pass; the tracer keeps it."""
+    return _queues
+
+
+def host_pool() -> list[Span]:
+    return _host_free
+
+
+current_tid = get_native_id
+
+
+def take(entries: list[Any], most: int) -> list[Any]:
+    """The first ``most`` entries, which are then gone from the list. Safe beside appends, where a swap would lose some."""
+    batch = entries[:most]
+    del entries[: len(batch)]
+    return batch
+
+
+def recycle(done: list[Span]) -> list[Span]:
+    """Give written spans back to their pools, emptying the list, to which alone the caller may hold them.
+
+    Returns those that cannot go back, because they are windows or the program still refers to them: they are dropped,
+    and the events they own are the caller's.
+    """
+    kept = []
+    while done:
+        span = done.pop()
+        # This variable and getrefcount's own argument; any more, and the program could enter it again.
+        if getrefcount(span) != 2 or type(span) is not Span:
+            kept.append(span)
+            continue
+        span.state = _FRESH
+        span.gpu = None
+        span.scope = PLAIN
+        if span.error is not None or span.reason is not None or span.again is not None:
+            span.error = span.reason = span.again = None
+        span.free.append(span)
+    return kept
+
+
+def _make(queue: StreamQueue | None) -> tuple[Span | None, StreamQueue | None]:
+    """A span where a pool is empty. A GPU window that may not be is a host slice; a host slice that may not be, nothing."""
+    if queue is not None:
+        made = queue.make()
+        if made is not None:
+            return made, queue
+        _stats.dropped_windows += 1
+        try:
+            return _host_free.pop(), None
+        except IndexError:
+            pass
+    made = _lend()
+    if made is None:
+        _stats.dropped_spans += 1
+    return made, None
+
+
+def _remember_off(name: Any) -> _Off:
+    off = _Off(name, None, {})
+    if len(_off_by_name) < 4096 and isinstance(name, str):
+        _off_by_name[name] = off
+    return off
+
+
+def _buffer() -> ThreadBuffer:
+    try:
+        return _local_state.buffer  # type: ignore[no-any-return]
+    except AttributeError:
+        return _new_thread()
+
+
+def _new_thread() -> ThreadBuffer:
+    buffer = ThreadBuffer(get_native_id(), _thread_name())
+    _local_state.buffer = buffer
+    _local_state.end = _ThreadEnd(buffer)
+    _threads.append(buffer)
+    return buffer
+
+
+def _thread_name() -> str:
+    """This thread's name, without making an object for a thread that the threading module does not know."""
+    threading = _modules.get("threading")
+    if threading is None:
+        return "MainThread"
+    try:
+        ident = threading.get_ident()
+        return next((thread.name for thread in threading.enumerate() if thread.ident == ident), "")
+    except Exception:
+        return ""
+
+
+def _generator_scope(frame: Any) -> int:
+    """A generator's identity. One that contextlib is entering runs straight down its thread, as its caller does."""
+    caller = frame.f_back
+    if caller is not None and caller.f_code.co_name == "__enter__" and caller.f_globals.get("__name__") == "contextlib":
+        return _task_scope() if "_asyncio" in _modules else PLAIN
+    return id(frame)
+
+
+def _task_scope() -> int:
+    """The running asyncio task's identity, `PLAIN` outside any."""
+    global _running_loop
+    if _running_loop is None:
+        _running_loop = _modules["_asyncio"]._get_running_loop
+    loop = _running_loop()
+    if loop is None:
+        return PLAIN
+    return id(_modules["_asyncio"].current_task(loop))
+
+
+def _why_not(captured: Any, otherwise: str) -> str:
+    """Why a stream takes no event: a refused queue says so itself."""
+    return captured[0] if isinstance(captured[0], str) else otherwise
+
+
+def _describe(error: object) -> str:
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    name = type(error).__name__
+    if isinstance(error, str):
+        return error[:200]
+    return f"{name}: {text}"[:200] if text else name

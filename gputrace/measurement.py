@@ -1,0 +1,151 @@
+"""What closing a window returns: a duration, known once the device has been there, and its place on the host timeline.
+
+It knows no driver: how to read a window is its profiler's business.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+#: What a window reports when its events could not be read: one hour, a time that can win no tuning.
+UNREADABLE_NS: Final = 3600 * 1_000_000_000
+
+
+class TimingMethod(enum.Enum):
+    """Whose clock a duration was measured on."""
+
+    DEVICE = "device"  # two events in the stream, the device's own clock
+    SYSTEM = "system"  # the host's clock, around work that was waited for
+
+
+class Placement(enum.Enum):
+    """How a window's start was put on the host timeline."""
+
+    EXACT = "exact"  # between two anchors
+    APPROXIMATE = "approximate"  # beyond the first or last anchor, on the slope of the nearest piece
+    NONE = "none"  # not at all: no anchor could be taken, or the window could not be read
+
+
+class Reading:
+    """A window read back. All times are integer ns; ``start_ns`` is on the host's CLOCK_MONOTONIC.
+
+    ``duration_ns`` is off by at most ``duration_uncertainty_ns``, ``start_ns`` by at most ``uncertainty_ns`` (None
+    where the window is not placed). ``error`` says why a window could not be read; its duration is then one hour.
+    """
+
+    __slots__ = ("duration_ns", "duration_uncertainty_ns", "error", "placement", "start_ns", "timing", "uncertainty_ns")
+
+    def __init__(
+        self,
+        duration_ns: int,
+        *,
+        timing: TimingMethod,
+        duration_uncertainty_ns: int = 0,
+        start_ns: int | None = None,
+        placement: Placement = Placement.NONE,
+        uncertainty_ns: int | None = None,
+        error: Exception | None = None,
+    ) -> None:
+        self.duration_ns = duration_ns
+        self.duration_uncertainty_ns = duration_uncertainty_ns
+        self.timing = timing
+        self.start_ns = start_ns
+        self.placement = placement
+        self.uncertainty_ns = uncertainty_ns
+        self.error = error
+
+    def __repr__(self) -> str:
+        return (
+            f"Reading(duration_ns={self.duration_ns}, timing={self.timing.value}, start_ns={self.start_ns},"
+            f" placement={self.placement.value}, uncertainty_ns={self.uncertainty_ns}, error={self.error!r})"
+        )
+
+
+def unreadable(error: Exception, timing: TimingMethod = TimingMethod.DEVICE) -> Reading:
+    """The reading of a window that cannot be read, and a line in the log that says why."""
+    import logging
+
+    logging.getLogger("gputrace").error(
+        "a profiling window could not be read back (%s); it reports one hour so that nothing takes it for fast", error
+    )
+    return Reading(UNREADABLE_NS, timing=timing, error=error)
+
+
+class Reader(Protocol):
+    """How a measurement asks its profiler."""
+
+    def poll(self, measurement: Measurement) -> None:
+        """Resolve the measurement if the device has been there; never waits for the device."""
+
+
+class Measurement:
+    """A closed window's duration: now or later.
+
+    ``result()`` blocks, ``await`` does not block the loop, ``done()`` neither. May be asked from any thread, any number
+    of times; every answer is the same `Reading`.
+    """
+
+    def __init__(self, reader: Reader | None, reading: Reading | None = None) -> None:
+        self._reader = reader
+        self._reading = reading
+
+    def done(self) -> bool:
+        """Has the device been there? Never waits for it."""
+        if self._reading is None and self._reader is not None:
+            self._reader.poll(self)
+        return self._reading is not None
+
+    def result(self, timeout: float | None = None) -> Reading:
+        """Wait for the window's work and read it. ``timeout`` in seconds; raises `TimeoutError` after it, and may then
+        be called again. Never raises for a window that cannot be read: see `Reading.error`.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = _pauses()
+        while not self.done():
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"the device had not finished the window after {timeout} s")
+            time.sleep(next(pause))
+        assert self._reading is not None
+        return self._reading
+
+    def __await__(self) -> Generator[object, None, Reading]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> Reading:
+        import asyncio  # a program that awaits has it already
+
+        pause = _pauses()
+        while not self.done():
+            await asyncio.sleep(next(pause))
+        assert self._reading is not None
+        return self._reading
+
+    @property
+    def resolved(self) -> bool:
+        """Is the answer here already? Asks nobody."""
+        return self._reading is not None
+
+    def resolve(self, reading: Reading) -> None:
+        """For its profiler: the answer."""
+        self._reading = reading
+        self._reader = None
+
+    def __repr__(self) -> str:
+        return f"Measurement({self._reading if self._reading is not None else 'pending'})"
+
+
+def _pauses() -> Generator[float, None, None]:
+    """How long to sleep before asking again, in s: short at first, for tuners; then a twentieth of the time waited.
+
+    A driver's own wait would be as quick, but it cannot keep anchors fresh meanwhile, and it would hold an executor
+    thread under asyncio.
+    """
+    started = time.monotonic()
+    yield 0.0
+    while True:
+        yield min(max((time.monotonic() - started) / 20, 20e-6), 1e-3)

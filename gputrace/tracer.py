@@ -1,0 +1,436 @@
+"""One process's tracing: from the hot path's buffers to one shard, on one background thread.
+
+It owns the collector, the exporter and the devices that streams turned out to belong to; it stops for a fork, starts
+anew in the child, and flushes at exit. It knows no command line and joins nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from _thread import RLock
+
+from gputrace import hot
+from gputrace.collector import Collector
+from gputrace.devicetrace import DeviceTrace
+from gputrace.model import COUNTER, Process
+from gputrace.timeline import Counts, HostTimeline
+from gputrace.tracks import Tracks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import IO, Any, Final
+
+    from gputrace.devices.base import Backend
+    from gputrace.hot import Span, StreamQueue, ThreadBuffer
+    from gputrace.model import Exporter, Track
+    from gputrace.shards import ShardFolder
+
+#: Edges handled between two pauses: about 2 ms of Python.
+CHUNK: Final = 500
+PAUSE_S: Final = 0.0005
+REPORT_NS: Final = 1_000_000_000
+#: How long a clean exit waits for the device, and a fork for the collector.
+EXIT_DEADLINE_S: Final = 10.0
+FORK_DEADLINE_S: Final = 2.0
+
+_current: Tracer | None = None
+
+
+def current() -> Tracer | None:
+    """The tracer that records now; None with tracing off."""
+    return _current
+
+
+class Tracer:
+    """Records this process into one shard of a folder, from `start` to `stop`.
+
+    ``device`` is "cuda", "simulated" or "host" (host spans only). Raises OSError from the constructor if the folder
+    takes no shard; after that nothing: what goes wrong is told once (`tell`) and the program goes on.
+    """
+
+    def __init__(self, folder: ShardFolder, device: str) -> None:
+        self.folder = folder
+        self.device = device
+        self.number = folder.claim()
+        self.counts = Counts()
+        self.told: list[str] = []
+        self.pid = os.getpid()
+        self._backend: Backend | None = None
+        self._devices: dict[int, DeviceTrace] = {}
+        self._ambient: dict[tuple[int, int, int], StreamQueue] = {}
+        self._tracks = Tracks(self._open_exporter)
+        self._counters: dict[str, tuple[Track, list[int]]] = {}
+        self._exporter: Exporter | None = None
+        self._file: IO[bytes] | None = None
+        self._broken = False
+        self._lock = RLock()  # around what the program's threads do when a stream or a pool is new
+        self._cycle_lock = RLock()  # around a collector's cycle: one at a time
+        self._collector = Collector(self.cycle)
+        self._spare: list[Span] = []
+        self._made = 0
+        self._flow = 0
+        self._reported_ns = 0
+        self._start_ns = time.monotonic_ns()
+
+    # Life.
+
+    def start(self) -> None:
+        """Begin to record. The collector's thread starts with the first span."""
+        global _current
+        hot.forget_everything()
+        hot.switch_on(self.resolve, self.lend)
+        _current = self
+
+    def stop(self, deadline_s: float = EXIT_DEADLINE_S) -> None:
+        """Stop recording, wait at most ``deadline_s`` for the device, and finish the shard. Raises nothing."""
+        global _current
+        if _current is self:
+            _current = None
+            hot.switch_off()
+        if os.getpid() != self.pid:
+            return
+        if not self._collector.stop(deadline_s):
+            self.tell("the collector did not come to its end in time: the last slices may be missing")
+            return
+        self._flush(time.monotonic() + deadline_s)
+        self._finish()
+
+    def pause_for_fork(self) -> None:
+        """Stop the collector, so that no lock of ours is held and no thread of ours runs while the process forks."""
+        self._collector.stop(FORK_DEADLINE_S)
+        self._cycle_lock.acquire()
+        self._lock.acquire()
+
+    def resume_after_fork(self) -> None:
+        """In the parent: the next span starts the collector again."""
+        self._lock.release()
+        self._cycle_lock.release()
+        pool = hot.host_pool()
+        self._spare.extend(pool)
+        del pool[:]
+        for device in self._devices.values():
+            device.set_pool_aside()
+
+    # The program's side: called by the hot path when something is new.
+
+    def resolve(self, stream: Any) -> StreamQueue | None:
+        """The queue of a stream, by any handle; None where it gets no GPU windows. Raises nothing."""
+        if self.device == "host":
+            return None
+        try:
+            from gputrace.devices import stream_handle
+
+            with self._lock:
+                handle = stream_handle(stream)
+                found = hot.queues().get(handle)
+                return found if found is not None else self._new_queue(handle)
+        except Exception as error:
+            self.tell(f"no GPU windows on a stream: {error}")
+            return None
+
+    def _new_queue(self, handle: int) -> StreamQueue:
+        from gputrace.devices import open_backend
+        from gputrace.devices.base import AMBIENT_HANDLES, PER_THREAD
+
+        if self._backend is None:
+            self._backend = open_backend(self.device)
+        stream = self._backend.stream(handle)
+        key = id(stream.device)
+        device = self._devices.get(key)
+        if device is None:
+            device = self._devices[key] = DeviceTrace(
+                stream.device, self._tracks, self.counts, self._room, self._wake
+            )
+        if handle not in AMBIENT_HANDLES:
+            queue = hot.queues()[handle] = device.queue(stream)
+            return queue
+        # Another stream on every context, and the per-thread one on every thread: looked up each time.
+        thread = hot.current_tid() if handle == PER_THREAD else 0
+        ambient = (key, handle, thread)
+        if ambient not in self._ambient:
+            self._ambient[ambient] = device.queue(stream)
+        return self._ambient[ambient]
+
+    def lend(self) -> Span | None:
+        """A host-only span where the pool is empty; None where memory's bound is reached."""
+        self._wake()
+        try:
+            return self._spare.pop()
+        except IndexError:
+            pass
+        pool = hot.host_pool()
+        if self._made - len(pool) - len(self._spare) >= hot.MOST_SPANS:
+            return None
+        self._made += 1
+        return hot.Span(pool)
+
+    def _room(self) -> int:
+        return hot.MOST_WINDOWS - sum(device.in_flight for device in self._devices.values())
+
+    def _wake(self) -> None:
+        if not self._collector.running and _current is self and not self._broken and self._collector.start():
+            self._collector.ring()
+
+    # The collector's side.
+
+    def cycle(self) -> None:
+        """Write what the program handed over and what the devices reached. Raises nothing."""
+        with self._cycle_lock:
+            try:
+                self._collect(CHUNK, last=False)
+                self._write_out()
+                self._tick_profilers()
+                self._report_now_and_then()
+            except Exception as error:
+                self._break(error)
+
+    def _collect(self, most: int, *, last: bool) -> None:
+        for device in self._devices_now():
+            device.mark()
+        for thread in list(hot.threads()):
+            self._collect_thread(thread, most, pause=not last)
+        for device in self._devices_now():
+            while device.collect(most, self._collector.hurry, last=last):
+                self._write_out()
+                if not last:
+                    self._collector.pause(PAUSE_S)
+
+    def _collect_thread(self, thread: ThreadBuffer, most: int, *, pause: bool) -> None:
+        left = len(thread.edges)  # more may come meanwhile: they are the next cycle's
+        ended = thread.ended
+        if left and thread.timeline is None:
+            track = self._tracks.thread(thread.name, thread.tid)
+            thread.timeline = HostTimeline(track, lambda index: self._tracks.lane(track, index), self.counts)
+        while left:
+            batch = hot.take(thread.edges, min(left, most))
+            left -= len(batch)
+            done: list[Span] = []
+            samples = thread.timeline.add(batch, self._next_flow, done)
+            del batch
+            self._recycle(done)
+            for sample in samples:
+                self._write_sample(sample)
+            thread.timeline.flush(self._tracks.write)
+            if left and pause:
+                self._collector.pause(PAUSE_S)
+        if ended and not thread.edges and thread in hot.threads():
+            hot.threads().remove(thread)
+            if thread.timeline is not None:
+                self._tracks.close(thread.timeline.home.track)
+
+    def _write_sample(self, sample: Any) -> None:
+        found = self._counters.get(sample.name)
+        if found is None:
+            found = self._counters[sample.name] = (self._tracks.counter(str(sample.name), str(sample.unit)), [0])
+        track, last = found
+        last[0] = max(last[0], sample.t0)
+        self._tracks.write(track, [(last[0], COUNTER, sample.value, None, 0)])
+
+    def _write_out(self) -> None:
+        for device in self._devices_now():
+            device.flush(self._tracks.write)
+        if self._exporter is not None:
+            self._exporter.flush()
+
+    def _devices_now(self) -> list[DeviceTrace]:
+        return list(self._devices.values())
+
+    def _next_flow(self) -> int:
+        self._flow += 1
+        return self._flow
+
+    def _recycle(self, done: list[Span]) -> None:
+        for span in hot.recycle(done):
+            owner = next((device for device in self._devices_now() if device.free is span.free), None)
+            if owner is not None:  # a GPU span whose window was not recorded
+                owner.drop(span)
+            else:
+                self._made -= 1
+
+    def _tick_profilers(self) -> None:
+        profiler = sys.modules.get("gputrace.profiler")
+        if profiler is not None:
+            for live in list(profiler.live_profilers):
+                live.tick()
+
+    def _report_now_and_then(self) -> None:
+        now_ns = time.monotonic_ns()
+        if now_ns - self._reported_ns > REPORT_NS:
+            self._reported_ns = now_ns
+            self.folder.write_report(self.number, self.report())
+
+    # The end.
+
+    def _flush(self, deadline: float) -> None:
+        """Write everything, waiting for the device until ``deadline`` (time.monotonic)."""
+        with self._cycle_lock:
+            try:
+                while True:
+                    self._collect(1 << 30, last=False)
+                    if not any(device.unreached for device in self._devices_now()) or time.monotonic() > deadline:
+                        break
+                    time.sleep(0.001)
+                self._collect(1 << 30, last=True)
+                for device in self._devices_now():
+                    if device.unread:
+                        self.tell(
+                            f"gave up on {device.unread} window edges that {device.device.name} had not reached"
+                            f" {EXIT_DEADLINE_S:g} s after the end"
+                        )
+                self._write_out()
+            except Exception as error:
+                self._break(error)
+
+    def _finish(self) -> None:
+        for device in self._devices_now():
+            self.counts.unfinished += device.open_spans
+            device.close()
+        for thread in hot.threads():
+            if thread.timeline is not None:
+                self.counts.unfinished += thread.timeline.open_spans
+        try:
+            if self._exporter is not None:
+                if not self._broken:
+                    self._exporter.metadata({k: v for k, v in self.report().items() if k != "told"})
+                self._exporter.close()
+        except Exception as error:
+            self._break(error)
+        finally:
+            if self._file is not None:
+                try:
+                    self._file.close()
+                except OSError:
+                    pass
+        try:
+            self.folder.write_report(self.number, self.report())
+        except OSError:
+            pass  # the folder is gone, or the disk is full: the shard's own tail says what it can
+
+    def report(self) -> dict[str, int | str | list[str]]:
+        """What this process recorded and what it gave up, by name."""
+        counts, lost = self.counts, hot.stats()
+        return {
+            "pid": self.pid,
+            "slices": counts.slices,
+            "windows": counts.windows,
+            "dropped": lost.dropped_spans + lost.dropped_windows,
+            "failed": counts.failed + counts.unreadable + lost.failed,
+            "clamped": counts.clamped,
+            "out_of_order": counts.out_of_order,
+            "capture_skipped": lost.uncaptured,
+            "clock_violations": counts.clock_violations,
+            "unfinished": counts.unfinished,
+            "worst_uncertainty_ns": counts.worst_error_ns,
+            "told": self.told,
+        }
+
+    def tell(self, message: str) -> None:
+        """Say something once: the recording's end prints it. Raises nothing."""
+        if message not in self.told and len(self.told) < 32:
+            self.told.append(message)
+
+    def _break(self, error: Exception) -> None:
+        """Writing failed: tracing stops here, and the program goes on."""
+        if self._broken:
+            return
+        self._broken = True
+        hot.switch_off()
+        self._collector._stopping = True
+        kind = type(error).__name__
+        text = f"tracing of process {self.pid} stopped: {kind}: {error}"
+        self.tell(text)
+        try:
+            self.folder.write_report(self.number, self.report())
+        except OSError:
+            try:
+                sys.stderr.write(f"gputrace: {text}\n")
+            except Exception:
+                pass  # no stderr either
+
+    def _open_exporter(self) -> Exporter:
+        if self._exporter is None:
+            module, _, name = self.folder.exporter.partition(":")
+            exporter = getattr(__import__(module, fromlist=[name]), name)
+            self._file = open(self.folder.shard_path(self.number), "r+b", buffering=0)
+            process = Process(
+                self.number, self.pid, _process_name(), list(sys.orig_argv), self._start_ns, self.folder.claim
+            )
+            self._exporter = exporter(self._file, self.folder.recording, process)
+        return self._exporter
+
+
+def start_from_environment() -> Tracer | None:
+    """Trace this process if it runs under a recording, and once. Returns the tracer. Raises OSError."""
+    path = os.environ.get("GPUTRACE_RECORD")
+    if not path or _current is not None:
+        return _current
+    from gputrace.shards import ShardFolder
+
+    folder = ShardFolder.open(path)
+    tracer = Tracer(folder, folder.device)
+    tracer.start()
+    return tracer
+
+
+def start_fenced() -> None:
+    """`start_from_environment`, for an import that must not fail: a folder that is gone leaves the program untraced."""
+    if "GPUTRACE_RECORD" in os.environ:
+        try:
+            start_from_environment()
+        except Exception:
+            hot.switch_off()
+
+
+def _process_name() -> str:
+    argv = getattr(sys, "argv", None) or sys.orig_argv
+    name = os.path.basename(argv[0]) if argv and argv[0] else ""
+    return name if name not in ("", "-c", "-m") else os.path.basename(sys.executable or "python")
+
+
+# Exit and fork: one hook each, for whichever tracer is current.
+
+
+def _at_exit() -> None:
+    if _current is not None:
+        _current.stop()
+
+
+def _before_fork() -> None:
+    if _current is not None:
+        _current.pause_for_fork()
+
+
+def _after_fork_in_parent() -> None:
+    if _current is not None:
+        _current.resume_after_fork()
+
+
+def _after_fork_in_child() -> None:
+    """The parent's windows, file, locks and device are the parent's: start anew, on the host alone if it used a GPU."""
+    global _current
+    parent, _current = _current, None
+    hot.switch_off()
+    if parent is None:
+        return
+    hot.forget_everything()
+    profiler = sys.modules.get("gputrace.profiler")
+    if profiler is not None:
+        profiler.live_profilers.clear()
+    if os.environ.get("GPUTRACE_RECORD") != parent.folder.path:
+        return
+    try:
+        device = "host" if parent._backend is not None and parent.device == "cuda" else parent.device
+        tracer = Tracer(parent.folder, device)
+        tracer.start()
+    except Exception:
+        hot.switch_off()  # the folder is gone: the child runs untraced
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+    )
