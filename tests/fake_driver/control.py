@@ -122,7 +122,7 @@ def delay(function: str, ns: int) -> None:
 
 
 def lose_device(code: int = 700) -> None:
-    """From now on every call returns `code`, as after a fault on the device."""
+    """From now on every call that needs the device returns `code`, as after a fault on it."""
     _library.fake_lose(code)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from typing import Any
@@ -69,7 +70,7 @@ def test_the_clock_is_one_continuous_increasing_function() -> None:
     now = time.monotonic_ns()
     times = [now + step * 100_000_000 for step in range(100)]
     shown = [control.device_time_ns(at) for at in times]
-    rates = [(b - a) / 100_000_000 - 1 for a, b in zip(shown, shown[1:], strict=False)]
+    rates = [(b - a) / 100_000_000 - 1 for a, b in itertools.pairwise(shown)]
     assert max(rates) == pytest.approx(10e-6, rel=0.05)
     assert min(rates) == pytest.approx(-10e-6, rel=0.05)
     before = control.device_time_ns(now)

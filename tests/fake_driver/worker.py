@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import select
@@ -65,10 +66,20 @@ def _outcome_of(child: int, reader: IO[bytes], limit_s: float) -> tuple[str, str
     return outcome if code == 0 else ("failed", f"{outcome[1]} (exit code {code})")
 
 
+def explain_asserts() -> None:
+    """Have pytest rewrite the tests' asserts here too, so that a failure shows both sides."""
+    from _pytest.assertion import install_importhook  # no public name for it; without it asserts are merely terse
+    from _pytest.config import get_config
+
+    install_importhook(get_config()).mark_rewrite("tests")
+
+
 def main() -> None:
     # The program's own prints must not get into the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    with contextlib.suppress(Exception):
+        explain_asserts()
     importlib.import_module("cuda.bindings.driver")  # imports, but does not yet load the library
     while True:
         try:

@@ -34,12 +34,18 @@ static _Atomic CUresult lost;
 static atomic_bool forked;
 static atomic_bool alarmed; /* any of the above: the only thing an undisturbed call looks at */
 
+/* A lost device does not keep a thread from changing its context and its capture mode. */
+static bool survives(const char *name) {
+    return !strncmp(name, "cuDevice", 8) || !strncmp(name, "cuThread", 8) ||
+           (!strncmp(name, "cuCtx", 5) && strcmp(name, "cuCtxSynchronize"));
+}
+
 static CUresult disturbed(int function) {
     if (delays_ns[function]) wait_until(host_now() + delays_ns[function]);
     if (functions[function].rules == ANYTIME && function != F_cuInit) return SUCCESS;
     /* A child of fork() cannot use CUDA that its parent had initialised. */
     if (forked) return NOT_INITIALIZED;
-    if (lost) return lost;
+    if (lost && !survives(functions[function].name)) return lost;
     LOCKED;
     Fault *fault = &faults[function];
     if (!fault->times) return SUCCESS;
@@ -93,7 +99,7 @@ EXPORT int fake_delay(const char *name, int64_t ns) {
     return each_named(name, set_delay, &ns);
 }
 
-/* Every call from now on returns code, as after a fault on the device; 0 heals it. */
+/* Every call that needs the device returns code from now on, as after a fault on it; 0 heals it. */
 EXPORT void fake_lose(CUresult code) {
     alarmed = true;
     lost = code;
