@@ -87,12 +87,12 @@ class Perfetto(Exporter):
         self._file = file
         self._process = process
         self._offset_ns = recording.boottime_offset_ns
-        # Flow ids and uuids come of seed + (number << 44) + counter. Within a recording no two sums are the same, as a
-        # number has 20 bits at most and a counter fewer than 44; of two recordings the seeds are far apart. No sum
+        # Flow ids and uuids come of seed + (number << 43) + counter. Within a recording no two sums are the same, as a
+        # number has 20 bits at most and a counter fewer than 43; of two recordings the seeds are far apart. No sum
         # overflows or is 0, which to the engine means no track.
         id = int(recording.id, 16)
-        self._seed = (id ^ id >> 64) & _MASK64 >> 2 | 1
-        self._flow_base = self._seed + (process.number << 44)
+        self._seed = (id ^ id >> 64) & _MASK64 >> 3 | 1
+        self._flow_base = self._seed + (process.number << 43)
         self._numbers = {0: process.number}  # by track id // 4094
         self._sequences: dict[int, Sequence] = {}  # by track id
         self._own_sequence = process.number << 12 | _PROCESS_SLOT
@@ -131,7 +131,7 @@ class Perfetto(Exporter):
 
     def _uuid(self, track_id: int) -> int:
         """A track's identity, and the process's own for 0: no two of a recording are the same, and hardly of any."""
-        return _mix(self._seed + (self._process.number << 44) + track_id)
+        return _mix(self._seed + (self._process.number << 43) + track_id)
 
     def _describe_process(self) -> None:
         process = self._process
