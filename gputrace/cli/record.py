@@ -57,10 +57,8 @@ def _finish(session: Session, arguments: list[str], signals: launch.Signals, qui
         summary = finish_recording(session, progress)
     if summary.path:
         tell(summary, quiet)
-    else:
-        for line in summary.told:
-            say(line)
-    if not summary.slices and not summary.unreported:
-        from gputrace.record.advice import why_empty
+        return
+    from gputrace.record.advice import why_empty
 
-        say(why_empty(arguments, summary))
+    for line in [*summary.told, why_empty(arguments, summary)]:
+        say(line)

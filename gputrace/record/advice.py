@@ -16,7 +16,9 @@ _TAKES_VALUE = "cmWX"
 
 
 def why_empty(command: Sequence[str], summary: Summary) -> str:
-    """One paragraph for a recording without a slice. `Summary.told` says what went wrong; this, what was not there."""
+    """One paragraph for a recording in which nothing was traced: not what went wrong (`Summary.told` says that), but
+    what was not there.
+    """
     if summary.started:
         ran = "one Python process" if summary.started == 1 else f"{summary.started} Python processes"
         return (
@@ -28,13 +30,14 @@ def why_empty(command: Sequence[str], summary: Summary) -> str:
     flag = _isolating_option(command)
     if flag:
         return (
-            f"nothing was traced: {os.path.basename(command[0])} was started with -{flag}, {_ISOLATING[flag]}, and so "
-            f"escapes tracing. Start it without -{flag}, or record inside the program with `gputrace.trace(FILE)`"
+            f"nothing was traced: {os.path.basename(command[0])} was started with -{flag}, {_ISOLATING[flag]}: it is "
+            f"traced only from its own `import gputrace` on, and there was none. Start it without -{flag}"
         )
     return (
         "nothing was traced: no Python process that gputrace could reach was started. A process escapes if it is "
-        "no Python program, if it is started with -I, -E or -S, or if PYTHONPATH and GPUTRACE_RECORD are taken out of "
-        "its environment (sudo, env -i, some containers). Record inside the program then, with `gputrace.trace(FILE)`"
+        "no Python program, if it is started with -I, -E or -S and imports no gputrace, or if PYTHONPATH and "
+        "GPUTRACE_RECORD are taken out of its environment (sudo, env -i, some containers). Record inside the program "
+        "then, with `gputrace.trace(FILE)`"
     )
 
 

@@ -37,6 +37,7 @@ _COUNTS = (
     "out_of_order",
     "capture_skipped",
     "clock_violations",
+    "unfinished",
 )
 
 # A change of BOOTTIME minus MONOTONIC by more than this is a suspend; less is the width of two readings' brackets.
@@ -87,6 +88,7 @@ class Summary:
         self.out_of_order = 0
         self.capture_skipped = 0
         self.clock_violations = 0
+        self.unfinished = 0
         self.worst_uncertainty_ns = 0
         self.told: list[str] = []
 
@@ -176,7 +178,8 @@ def _add_up(folder: ShardFolder) -> Summary:
     reports = folder.reports()
     shards = [number for number in folder.numbers() if os.path.getsize(folder.shard_path(number))]
     summary.processes = len(shards)
-    summary.started = len(folder.processes())
+    # Started with -I, -E or -S, a process misses the boot and claims its shard when it imports gputrace.
+    summary.started = max(len(folder.processes()), len(folder.numbers()))
     summary.unreported = len([number for number in shards if number not in reports])
     for report in reports.values():
         for name in _COUNTS:
@@ -214,13 +217,18 @@ def _checked(output: str) -> str:
         raise OutputError(f"cannot write {output}: {error.strerror}") from error
     if not stat.S_ISDIR(mode):
         raise OutputError(f"cannot write {output}: {parent} is a file, not a folder")
-    if os.path.isdir(path):
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return path
+    except OSError as error:
+        raise OutputError(f"cannot write {output}: {error.strerror}") from error
+    if stat.S_ISDIR(mode):
         raise OutputError(f"cannot write {output}: it is a folder; name a file in it, {output}/trace.pftrace")
-    if os.path.exists(path):
-        if not os.path.isfile(path):
-            raise OutputError(f"cannot write {output}: it exists and is no ordinary file")
-        if not os.access(path, os.W_OK):
-            raise OutputError(f"cannot write {output}: it exists and you may not write it")
+    if not stat.S_ISREG(mode):
+        raise OutputError(f"cannot write {output}: it exists and is no ordinary file")
+    if not os.access(path, os.W_OK):
+        raise OutputError(f"cannot write {output}: it exists and you may not write it")
     return path
 
 

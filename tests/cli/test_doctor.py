@@ -1,0 +1,38 @@
+"""`gputrace doctor`, with or without a driver."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.record.running import GPUTRACE, run
+
+NO_DRIVER = not os.path.exists("/dev/nvidiactl")
+
+
+def test_for_people(tmp_path: Path) -> None:
+    result = run([*GPUTRACE, "doctor", "--seconds", "0.5"], tmp_path)
+    assert result.returncode == 0
+    assert result.stderr == b""
+    shown = result.stdout.decode()
+    for text in ("Python", ".pftrace (gputrace.exporters.perfetto:Perfetto)", "anchor bracket", "ppm", "cuda: "):
+        assert text in shown
+
+
+def test_for_programs(tmp_path: Path) -> None:
+    found = json.loads(run([*GPUTRACE, "doctor", "--json", "--seconds", "0.5"], tmp_path).stdout)
+    (simulated,) = found["backends"]["simulated"]["devices"]
+    assert simulated["anchor_bracket_ns"] > 0
+    assert abs(simulated["skew_ppm"]) < 1000
+    assert simulated["watched_s"] >= 0.5
+
+
+@pytest.mark.skipif(not NO_DRIVER, reason="has a driver")
+def test_without_a_driver_it_says_so(tmp_path: Path) -> None:
+    found = json.loads(run([*GPUTRACE, "doctor", "--json", "--seconds", "0.1"], tmp_path).stdout)
+    assert found["auto"]["device"] == "host"
+    assert "driver" in found["backends"]["cuda"]["problem"]
+    assert found["backends"]["cuda"]["devices"] == []

@@ -1,0 +1,171 @@
+"""What `gputrace record` says, and where it refuses."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.record.running import GPUTRACE, ONE_SPAN, PYTHON, left_behind, recording, run
+from tests.record.test_terminal import Terminal
+
+NO_DRIVER = not os.path.exists("/dev/nvidiactl")
+
+
+def said(stderr: bytes) -> list[str]:
+    return [line.removeprefix("gputrace: ") for line in stderr.decode().splitlines()]
+
+
+def test_one_line_at_the_end(tmp_path: Path) -> None:
+    result = run(recording(PYTHON, "-c", ONE_SPAN), tmp_path)
+    assert result.stdout == b"done\n"
+    (line,) = said(result.stderr)
+    assert re.fullmatch(
+        r"wrote trace\.pftrace: [\d.]+ (bytes|kB), 1 slice, 0 GPU windows, 0 dropped; open it in https://ui\.perfetto\.dev",
+        line,
+    ), line
+
+
+def test_quiet_says_nothing(tmp_path: Path) -> None:
+    command = [*GPUTRACE, "record", "--quiet", PYTHON, "-c", ONE_SPAN]
+    result = run(command, tmp_path)
+    assert (result.stdout, result.stderr) == (b"done\n", b"")
+    assert (tmp_path / "trace.pftrace").exists()
+
+
+def test_auto_says_what_it_chose_in_one_line(tmp_path: Path) -> None:
+    result = run(recording(PYTHON, "-c", ONE_SPAN, device="auto"), tmp_path)
+    chosen, _ = said(result.stderr)
+    assert ("host" if NO_DRIVER else "cuda") in chosen.lower()
+
+
+def test_gpu_windows_are_counted_with_their_uncertainty(tmp_path: Path) -> None:
+    program = """
+import gputrace
+from gputrace.devices.simulated import default_gpu
+stream = default_gpu().stream()
+for _ in range(10):
+    with gputrace.span("kernel", stream=stream):
+        stream.launch(100_000)
+stream.synchronize()
+"""
+    result = run(recording(PYTHON, "-c", program, device="simulated"), tmp_path)
+    assert "10 GPU windows, 0 dropped, placed to within" in said(result.stderr)[-1]
+
+
+@pytest.mark.parametrize("name", ["trace.pftrace", "trace.json", "trace.pftrace.gz", "trace.json.gz"])
+def test_every_suffix(tmp_path: Path, name: str) -> None:
+    result = run(recording(PYTHON, "-c", ONE_SPAN, output=name), tmp_path)
+    assert "1 slice," in said(result.stderr)[-1]
+    data = (tmp_path / name).read_bytes()
+    if name.endswith(".gz"):
+        data = gzip.decompress(data)
+    assert b"work" in data
+    assert data.startswith(b"[") == (".json" in name)
+
+
+def test_a_program_that_changes_its_directory(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    program = "import os; os.chdir('/')\n" + ONE_SPAN
+    result = run(recording(PYTHON, "-c", program, output="sub/../sub/trace.pftrace"), tmp_path)
+    assert "wrote sub/trace.pftrace" in said(result.stderr)[-1]
+    assert os.listdir(tmp_path / "sub") == ["trace.pftrace"]
+
+
+def test_an_existing_trace_is_replaced_when_the_new_one_is_whole(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.pftrace"
+    trace.write_text("old")
+    program = ONE_SPAN + "\nassert open('trace.pftrace').read() == 'old'"
+    assert run(recording(PYTHON, "-c", program), tmp_path).returncode == 0
+    assert b"work" in trace.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (["true"], "no Python process that gputrace could reach was started"),
+        ([PYTHON, "-c", "pass"], "one Python process ran and opened no span"),
+        ([PYTHON, "-I", "-c", "pass"], "started with -I, which ignores PYTHONPATH"),
+        ([PYTHON, "-Wd", "-X", "utf8", "-bE", "-c", "pass"], "started with -E, which ignores PYTHONPATH"),
+        ([PYTHON, "-S", "-c", "pass"], "started with -S, which skips sitecustomize"),
+        (["env", "-i", PYTHON, "-c", "pass"], "taken out of its environment"),
+    ],
+)
+def test_nothing_traced_says_why(tmp_path: Path, command: list[str], why: str) -> None:
+    result = run(recording(*command), tmp_path)
+    assert result.returncode == 0
+    assert "nothing was traced" in said(result.stderr)[-1]
+    assert why in said(result.stderr)[-1]
+    assert left_behind(tmp_path) == []
+
+
+@pytest.mark.skipif(not NO_DRIVER, reason="has a driver")
+def test_cuda_without_a_driver_is_refused_before_the_command_starts(tmp_path: Path) -> None:
+    result = run(recording(PYTHON, "-c", "open('ran', 'w')", device="cuda"), tmp_path)
+    assert result.returncode == 1
+    assert b"driver" in result.stderr
+    assert result.stderr.count(b"\n") == 1
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "why", "exit_code"),
+    [
+        (["--device", "tpu"], "simulated", 2),
+        (["-o", "trace.foo"], ".pftrace, .json", 2),
+        (["-o", "/etc/passwd/trace.json"], "/etc/passwd is a file", 1),
+        (["-o", "/sys/trace.json"], "its folder takes no new files", 1),  # not even root's
+        (["-o", "missing/trace.json"], "does not exist; make it first", 1),
+        (["--devcie", "host"], "--devcie", 2),
+        (["--device"], "requires an argument", 2),
+    ],
+)
+def test_a_wrong_call_is_refused_in_one_line(tmp_path: Path, options: list[str], why: str, exit_code: int) -> None:
+    rest = ["--", PYTHON, "-c", "open('ran', 'w')"] if options[1:] else []
+    result = run([*GPUTRACE, "record", *options, *rest], tmp_path)
+    assert result.returncode == exit_code
+    (line,) = said(result.stderr)
+    assert why in line
+    assert os.listdir(tmp_path) == []
+
+
+def test_exit_0_stays_0_when_the_trace_cannot_be_written(tmp_path: Path) -> None:
+    program = ONE_SPAN + "\nimport os; os.mkdir('trace.pftrace')"
+    result = run(recording(PYTHON, "-c", program), tmp_path)
+    assert result.returncode == 0
+    assert "Nothing recorded is lost" in said(result.stderr)[-1]
+
+    (folder,) = left_behind(tmp_path)
+    (tmp_path / "trace.pftrace").rmdir()
+    merged = run([*GPUTRACE, "merge", folder, "-o", "trace.pftrace"], tmp_path)
+    assert merged.returncode == 0, merged.stderr
+    assert "1 slice," in said(merged.stderr)[-1]
+    assert left_behind(tmp_path) == []
+
+
+def test_a_long_join_shows_its_progress_on_a_terminal_only(tmp_path: Path) -> None:
+    # Claims a shard beside its own and fills it with what loads: blank lines do not, so a metadata event.
+    program = """
+import os
+from gputrace.shards import ShardFolder
+folder = ShardFolder.open(os.environ["GPUTRACE_RECORD"])
+event = b'{"ph":"M","name":"process_name","pid":1,"tid":1,"args":{"name":"' + b"x" * 65536 + b'"}},\\n'
+with open(folder.shard_path(folder.claim()), "wb") as shard:
+    for _ in range(600):
+        shard.write(event)
+"""
+    command = recording(PYTHON, "-c", program, output="trace.json.gz")
+    assert b"joining" not in run(command, tmp_path).stderr
+    terminal = Terminal(command, tmp_path)
+    assert terminal.exit_code() == 0
+    assert b"joining" in terminal.shown
+
+
+def test_without_stderr_nothing_goes_to_stdout(tmp_path: Path) -> None:
+    command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *recording(PYTHON, "-c", "print('alone')")]
+    result = run(command, tmp_path)
+    assert result.stdout == b"alone\n"
+    assert result.returncode == 0

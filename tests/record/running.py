@@ -1,0 +1,46 @@
+"""Runs `gputrace record` for real, and the same command without it to compare with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+PYTHON = sys.executable
+GPUTRACE = [PYTHON, "-m", "gputrace.cli.main"]
+
+#: A program that opens one span and says so on stdout.
+ONE_SPAN = "import gputrace\nwith gputrace.span('work'): pass\nprint('done')"
+
+
+def recording(*command: str | bytes, output: str | Path = "trace.pftrace", device: str = "host") -> list[str | bytes]:
+    """The command line that records ``command``."""
+    return [*GPUTRACE, "record", "-o", str(output), "--device", device, "--", *command]
+
+
+def run(command: list[Any], cwd: Path, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    options.setdefault("stdin", subprocess.DEVNULL)
+    if "input" in options:
+        del options["stdin"]
+    return subprocess.run(command, cwd=cwd, capture_output=True, timeout=60, **options)
+
+
+def start(command: list[Any], cwd: Path, **options: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, cwd=cwd, **options)
+
+
+def wait_for(path: Path, timeout_s: float = 30.0) -> str:
+    """The text of a file that a running program makes when it is ready."""
+    end_s = time.monotonic() + timeout_s
+    while not (path.exists() and path.read_text()):
+        assert time.monotonic() < end_s, f"{path} never appeared"
+        time.sleep(0.01)
+    return path.read_text()
+
+
+def left_behind(folder: Path) -> list[str]:
+    """Hidden files and folders: what a recording uses and must remove."""
+    return [name for name in os.listdir(folder) if name.startswith(".")]

@@ -1,0 +1,115 @@
+"""The folder: numbers are taken once, and every file is readable however its writer ended."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gputrace import hostclock
+from gputrace.errors import OutputError
+from gputrace.model import ClockSnapshot, Recording
+from gputrace.shards import ShardFolder
+from tests.record.running import PYTHON
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ShardFolder:
+    return ShardFolder.create(str(tmp_path), Recording("ab" * 16, 123, -456), ".pftrace", "some.module:Class", "host")
+
+
+def test_opened_is_as_created(folder: ShardFolder) -> None:
+    opened = ShardFolder.open(folder.path)
+    assert (opened.path, opened.suffix, opened.exporter, opened.device) == (
+        folder.path,
+        ".pftrace",
+        "some.module:Class",
+        "host",
+    )
+    assert (opened.recording.id, opened.recording.base_ns, opened.recording.boottime_offset_ns) == (
+        "ab" * 16,
+        123,
+        -456,
+    )
+
+
+def test_a_folder_without_a_recording_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        ShardFolder.open(str(tmp_path))
+    (tmp_path / "recording").write_text('id="abc\nbase_ns=1')  # torn
+    with pytest.raises(OutputError, match="has no 'base_ns'"):
+        ShardFolder.open(str(tmp_path))
+
+
+def test_numbers_count_from_0_and_files_are_private(folder: ShardFolder) -> None:
+    assert [folder.claim() for _ in range(12)] == list(range(12))
+    assert folder.numbers() == list(range(12))
+    assert stat.S_IMODE(os.stat(folder.shard_path(0)).st_mode) == 0o600
+
+
+def test_no_two_processes_get_the_same_number(folder: ShardFolder) -> None:
+    program = "import sys; from gputrace.shards import ShardFolder; f = ShardFolder.open(sys.argv[1]); "
+    program += "print([f.claim() for _ in range(200)])"
+    processes = [
+        subprocess.Popen([PYTHON, "-c", program, folder.path], stdout=subprocess.PIPE, text=True) for _ in range(4)
+    ]
+    taken = [number for process in processes for number in eval(process.communicate(timeout=60)[0])]
+    assert sorted(taken) == list(range(800))
+
+
+def test_a_link_in_a_shards_place_is_not_followed(folder: ShardFolder, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    os.symlink(victim, folder.shard_path(0))
+    assert folder.claim() == 1
+    assert not victim.exists()
+
+
+def test_reports_come_back_as_written(folder: ShardFolder) -> None:
+    values: dict[str, int | str | list[str]] = {
+        "slices": 12,
+        "skew": -3,
+        "name": 'a "quoted" \\n back\\slash\nnew line = x\ud800',
+        "number_like": "12",
+        "told": ["one", "two\nlines", ""],
+        "empty": "",
+    }
+    folder.write_report(3, values)
+    folder.write_report(0, {"slices": 1})
+    folder.write_report(0, {"slices": 2})
+    values["name"] = str(values["name"]).replace("\ud800", "?")
+    assert folder.reports() == {0: {"slices": 2}, 3: values}
+
+
+def test_a_torn_report_is_read_to_its_last_whole_line(folder: ShardFolder) -> None:
+    folder.write_report(0, {"slices": 1, "windows": 22, "told": ["a"]})
+    path = Path(folder.path, "0.report")
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        assert set(folder.reports()[0].items() if length < 26 else []) <= {("slices", 1), ("windows", 22)}
+    path.write_bytes(b"\xff\x00garbage\nslices=9\nwindows=x\n=\n\n")
+    assert folder.reports()[0].get("slices") == 9
+
+
+def test_snapshots_are_sorted_and_a_torn_line_is_ignored(folder: ShardFolder) -> None:
+    for monotonic_ns in (5, 3, 4):
+        folder.add_snapshot(ClockSnapshot(10, monotonic_ns, 20))
+    with open(os.path.join(folder.path, "snapshots"), "a") as file:
+        file.write("10 99")
+    assert [snapshot.monotonic_ns for snapshot in folder.snapshots()] == [3, 4, 5]
+
+
+def test_notes_are_lines(folder: ShardFolder) -> None:
+    assert folder.notes() == []
+    folder.add_note("one\nline")
+    folder.add_note("\udcff")
+    assert folder.notes() == ["one line", "\udcff"]
+
+
+def test_the_host_clocks_agree_with_their_offset() -> None:
+    snapshot = hostclock.snapshot()
+    assert abs(snapshot.boottime_ns - snapshot.monotonic_ns - hostclock.boottime_offset_ns()) < 1_000_000
+    assert 0 <= hostclock.now_ns() - snapshot.monotonic_ns < 10_000_000_000
