@@ -214,6 +214,14 @@ EXPORT CUresult cuGetErrorString(CUresult code, const char **text) {
     return name_of(code, text);
 }
 
+/* The driver's private tables. NVRTC looks for one, and crashes where the function itself is missing. */
+EXPORT CUresult cuGetExportTable(const void **table, const void *id) {
+    ENTER(cuGetExportTable);
+    (void)id;
+    *table = NULL;
+    return NOT_FOUND;
+}
+
 /* The newest form of the function that is no newer than the version asked for, nor than this driver. */
 EXPORT CUresult cuGetProcAddress_v2(const char *name, void **address, int version, uint64_t flags, int *status) {
     enum { PER_THREAD_DEFAULT_STREAM = 2, FOUND = 0, NO_SUCH_NAME = 1, VERSION_TOO_OLD = 2 };
