@@ -152,8 +152,8 @@ def counters(engine: Engine) -> dict[tuple[str, ...], list[tuple[int, float]]]:
 def track_paths(engine: Engine) -> dict[int, tuple[str, ...]]:
     """The names of each track and its parents, outermost first: ``("train.py 4242", "GPU 0 · H200", "stream 7")``.
 
-    A thread's own track is ``(process, thread)``, each ``NAME ID``. Names are not unique: tracks merged into one row
-    share a path.
+    A thread's own track is ``(process, thread)``, each ``NAME ID``; what hangs on the thread follows it. Names are not
+    unique: tracks merged into one row share a path.
     """
     rows = {
         row["id"]: row
@@ -167,13 +167,11 @@ def track_paths(engine: Engine) -> dict[int, tuple[str, ...]]:
 
     def path(id: int) -> tuple[str, ...]:
         row = rows[id]
-        if row["tid"] is not None:
-            return f"{row['process']} {row['pid']}", f"{row['thread']} {row['tid']}"
         if row["parent_id"] is not None:
             return (*path(row["parent_id"]), row["name"])
-        if row["pid"] is not None:
-            return f"{row['process']} {row['pid']}", row["name"]
-        return (row["name"],)
+        process = () if row["pid"] is None else (f"{row['process']} {row['pid']}",)
+        thread = () if row["tid"] is None else (f"{row['thread']} {row['tid']}",)
+        return (*process, *thread, *(() if thread and row["name"] is None else (row["name"],)))
 
     return {id: path(id) for id in rows}
 
