@@ -41,11 +41,13 @@ class CudaProbe:
         self.driver_version = driver_version
 
 
-def probe_cuda() -> CudaProbe:
+def probe_cuda(initialise: bool = True) -> CudaProbe:
     """Look for a usable driver, GPU and bindings. Never raises.
 
-    Calls cuInit, so it is for a process of our own (the launcher), not for a traced program. Asks libcuda itself:
-    importing the bindings would take longer than the launcher may.
+    ``initialise`` is for a process of our own, the launcher. In a program that is not ours cuInit would be felt: the
+    program's later forks could no longer use CUDA. Its GPUs are not counted then, and a driver without any is found.
+
+    Asks libcuda itself: importing the bindings would take longer than the launcher may.
     """
     import ctypes
 
@@ -57,13 +59,13 @@ def probe_cuda() -> CudaProbe:
             major, minor = divmod(version.value // 10, 100)
             why = f"the NVIDIA driver is for CUDA {major}.{minor}, and 12.0 is needed: update it to 525 or later"
             return CudaProbe(False, why, driver_version=version.value)
-        code = library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(devices))
+        code = initialise and (library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(devices)))
     except OSError as error:
         why = f"no NVIDIA driver ({error}): install one, or start the container with its GPUs"
         return CudaProbe(False, why)
     except AttributeError as error:
         return CudaProbe(False, f"libcuda.so.1 is not an NVIDIA driver: {error}")
-    if code == 0 and devices.value == 0:
+    if initialise and code == 0 and devices.value == 0:
         code = 100
     if code:
         why = INIT_ERRORS.get(code, f"the NVIDIA driver does not start: cuInit returned {code}; see nvidia-smi")
@@ -72,8 +74,8 @@ def probe_cuda() -> CudaProbe:
         why = "an NVIDIA driver is here, but not cuda-python: pip install 'cuda-python>=12.9'"
         return CudaProbe(False, why, devices.value, version.value)
     major, minor = divmod(version.value // 10, 100)
-    gpus = "1 GPU" if devices.value == 1 else f"{devices.value} GPUs"
-    return CudaProbe(True, f"{gpus}, driver for CUDA {major}.{minor}", devices.value, version.value)
+    gpus = {0: "", 1: "1 GPU, "}.get(devices.value, f"{devices.value} GPUs, ")
+    return CudaProbe(True, f"{gpus}driver for CUDA {major}.{minor}", devices.value, version.value)
 
 
 def _bindings_installed() -> bool:
@@ -85,10 +87,11 @@ def _bindings_installed() -> bool:
         return False
 
 
-def choose(kind: str) -> tuple[str, str]:
+def choose(kind: str, initialise: bool = True) -> tuple[str, str]:
     """The kind of device that `--device KIND` means on this machine, never "auto", and a line that says why.
 
-    Raises `UsageError` for an unknown kind, `NoDriver` for "cuda" where it cannot be used.
+    ``initialise`` as in `probe_cuda`: False in a program that is not ours. Raises `UsageError` for an unknown kind,
+    `NoDriver` for "cuda" where it cannot be used.
     """
     if kind == "simulated":
         return kind, "simulated GPU: its timings are made up"
@@ -96,7 +99,7 @@ def choose(kind: str) -> tuple[str, str]:
         return kind, "host spans only, as asked"
     if kind not in KINDS:
         raise UsageError(f"unknown device {kind!r}: use one of {', '.join(KINDS)}")
-    probe = probe_cuda()
+    probe = probe_cuda(initialise)
     if probe.found:
         return "cuda", f"cuda: {probe.reason}"
     if kind == "cuda":

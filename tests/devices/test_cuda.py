@@ -74,7 +74,6 @@ def test_a_window_measures_what_the_device_did() -> None:
         device.event_record(first, stream.native)
         control.enqueue(stream.handle, 3_000_000)
         device.event_record(last, stream.native)
-        assert device.event_query(last) is False
         device.event_wait(last)
         assert device.event_query(last) is True
         truth = control.truth()
@@ -83,6 +82,20 @@ def test_a_window_measures_what_the_device_did() -> None:
         device.event_destroy(first)
         device.event_destroy(last)
     assert control.live("event") == 0
+
+
+@on_fake_driver()
+def test_a_query_does_not_wait() -> None:
+    driver, _ = program()
+    from tests.fake_driver import control
+
+    stream = open_backend("cuda").stream(int(ok(driver.cuStreamCreate(1))))
+    event = stream.device.event_create()
+    control.enqueue(stream.handle, 3_600_000_000_000)
+    stream.device.event_record(event, stream.native)
+    assert stream.device.event_query(event) is False
+    with pytest.raises(DriverError, match="NOT_READY"):
+        stream.device.elapsed_ms(event, event)
 
 
 @on_fake_driver()
@@ -379,20 +392,14 @@ def test_a_driver_call_that_blocks_does_not_hold_the_gil() -> None:
     event = stream.device.event_create()
     from tests.fake_driver import control
 
-    control.delay("cuEventRecord", 200_000_000)
-    returned_ns: list[int] = []
-
-    def record() -> None:
-        stream.device.record_raw(event, stream.native)
-        returned_ns.append(time.monotonic_ns())
-
-    thread = threading.Thread(target=record)
-    thread.start()
+    blocked_s = 30
+    control.delay("cuEventRecord", blocked_s * 1_000_000_000)
+    started_s = time.monotonic()
+    threading.Thread(target=stream.device.record_raw, args=(event, stream.native), daemon=True).start()
     while not control.calls("cuEventRecord"):
         time.sleep(0)
-    # With the GIL held this thread would not have got here before the call returned.
-    assert not returned_ns
-    thread.join()
+    # With the GIL held this thread would not get here before the call returned.
+    assert time.monotonic() - started_s < blocked_s
 
 
 @on_fake_driver(driver_version=12000)

@@ -27,6 +27,14 @@ def test_the_probe_does_not_import_the_bindings() -> None:
     assert "cuda.bindings.driver" not in sys.modules
 
 
+@on_fake_driver(devices=0)
+def test_in_a_program_that_is_not_ours_the_driver_is_not_initialised() -> None:
+    from tests.fake_driver import control
+
+    assert choose("auto", initialise=False) == ("cuda", "cuda: driver for CUDA 13.0")
+    assert control.calls("cuInit") == 0
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -34,12 +35,12 @@ def library_path() -> Path:
         digest.update(path.name.encode() + path.read_bytes())
     folder = CACHE / digest.hexdigest()[:16]
     if not (folder / NAME).exists():
-        compiler = shutil.which(os.environ.get("CC", "cc"))
-        if compiler is None:
+        compiler = shlex.split(os.environ.get("CC", "cc"))
+        if not shutil.which(compiler[0]):
             raise NoCompiler("no C compiler: install gcc or clang as `cc`, or name one in CC")
-        CACHE.mkdir(exist_ok=True)
+        CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as made:
-            command = [compiler, *FLAGS, "-o", f"{made}/{NAME}", *map(str, sources), *LINK]
+            command = [*compiler, *FLAGS, "-o", f"{made}/{NAME}", *map(str, sources), *LINK]
             subprocess.run(command, check=True)
             folder.mkdir(exist_ok=True)
             os.replace(f"{made}/{NAME}", folder / NAME)
