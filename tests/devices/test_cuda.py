@@ -472,6 +472,7 @@ except NoDriver as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     if not done.stdout:
         pytest.skip("this machine has a driver")
     assert "no NVIDIA driver here" in done.stdout
