@@ -125,7 +125,7 @@ def _lines(findings: Findings) -> Iterator[str]:
     yield f"platform      {findings['platform']}"
     yield f"cuda-python   {findings['cuda_python'] or 'not installed'}"
     yield f"exporters     {', '.join(f'{suffix} ({exporter})' for suffix, exporter in findings['exporters'].items())}"
-    yield f"--device auto {findings['auto']['device']}: {findings['auto']['reason']}"
+    yield f"device auto   {findings['auto']['reason']}"
     for kind, backend in findings["backends"].items():
         yield ""
         if "problem" in backend:

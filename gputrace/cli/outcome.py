@@ -34,6 +34,7 @@ def tell(summary: Summary, quiet: bool) -> None:
         (summary.failed, "failed"),
         (summary.clock_violations, "before their own start"),
         (summary.capture_skipped, "left out during graph capture"),
+        (summary.unfinished, "still open at the end"),
     ]:
         if count:
             facts.append(f"{count:,} {what}")

@@ -49,6 +49,8 @@ def command(output: str, device: str, quiet: bool, arguments: tuple[str, ...]) -
             _finish(session, list(arguments), signals, quiet)
         except GputraceError as error:
             say(str(error))
+        except KeyboardInterrupt:
+            say(f"interrupted before the trace was written. {session.how_to_recover()}")
     return launch.end_as(exit_code)
 
 

@@ -65,6 +65,10 @@ class Session:
         with contextlib.suppress(OSError):
             self.folder.add_snapshot(hostclock.snapshot())
 
+    def how_to_recover(self) -> str:
+        """What to tell someone whose shards were not joined."""
+        return _how_to_recover(self.folder, self.output)
+
 
 class Summary:
     """What a recording came to: counts are of all its processes, sizes in bytes, times in ns.
@@ -109,7 +113,7 @@ def start_recording(output: str, device: str = "auto", command: Sequence[str] | 
     format = formats.of_output(output)
     output = _checked(output)
     exporter = formats.load(format.exporter)
-    kind, reason = devices.choose(device)
+    kind, reason = devices.choose(device, initialise=command is not None)
 
     recording = Recording(os.urandom(16).hex(), hostclock.now_ns(), hostclock.boottime_offset_ns())
     path = _make_folder(output, recording.id)
@@ -161,16 +165,20 @@ def _finish(
         summary = _add_up(folder)
         metadata = folder.metadata() | summary.counts()
         size = join(folder, output, exporter, gzip=format.gzip, metadata=metadata, progress=progress)
-    except (Exception, KeyboardInterrupt) as error:  # a third party's exporter may raise anything
-        what = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}".rstrip(": ")
-        raise OutputError(
-            f"cannot write {output}: {what}. Nothing recorded is lost: once that is put right, run "
-            f"`gputrace merge {folder.path} -o {output}`"
-        ) from error
+    except Exception as error:  # a third party's exporter may raise anything
+        what = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        raise OutputError(f"cannot write {output}: {what}. {_how_to_recover(folder, output)}") from error
     if size:
         summary.path, summary.size = output, size
     remove(folder.path)
     return summary
+
+
+def _how_to_recover(folder: ShardFolder, output: str) -> str:
+    from shlex import join as quoted
+
+    command = quoted(["gputrace", "merge", folder.path, "-o", output])
+    return f"Nothing recorded is lost; to write the trace after all, run: {command}"
 
 
 def _add_up(folder: ShardFolder) -> Summary:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fake_driver import environment
 from tests.record.running import GPUTRACE, run
 
 NO_DRIVER = not os.path.exists("/dev/nvidiactl")
@@ -36,3 +37,21 @@ def test_without_a_driver_it_says_so(tmp_path: Path) -> None:
     assert found["auto"]["device"] == "host"
     assert "driver" in found["backends"]["cuda"]["problem"]
     assert found["backends"]["cuda"]["devices"] == []
+
+
+def test_each_gpu_is_watched_in_a_context_of_the_doctors_own(tmp_path: Path) -> None:
+    driver = environment(devices=2, skew_ppm=50)
+    found = json.loads(run([*GPUTRACE, "doctor", "--json", "--seconds", "0.5"], tmp_path, env=driver).stdout)
+    assert found["auto"]["device"] == "cuda"
+    gpus = found["backends"]["cuda"]["devices"]
+    assert [gpu["ordinal"] for gpu in gpus] == [0, 1]
+    for gpu in gpus:
+        assert abs(gpu["skew_ppm"] - 50) <= gpu["skew_error_ppm"]
+
+
+def test_a_gpu_whose_clock_cannot_be_read_leaves_the_other_findings(tmp_path: Path) -> None:
+    driver = {**environment(), "FAKE_CUDA_FAIL": "cuEventRecord:1:719:1000000"}
+    result = run([*GPUTRACE, "doctor", "--seconds", "0.1"], tmp_path, env=driver)
+    assert result.returncode == 0
+    assert b"its clock cannot be read" in result.stdout
+    assert b"simulated" in result.stdout

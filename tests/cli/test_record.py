@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,14 @@ def test_nothing_traced_says_why(tmp_path: Path, command: list[str], why: str) -
     assert "nothing was traced" in said(result.stderr)[-1]
     assert why in said(result.stderr)[-1]
     assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize("option", ["-I", "-E", "-S"])
+def test_an_isolated_python_is_traced_from_its_import_on(tmp_path: Path, option: str) -> None:
+    program = f"import sys; sys.path[:] = {sys.path!r}; import site; site.main()\n" + ONE_SPAN
+    result = run(recording(PYTHON, option, "-c", program), tmp_path)
+    assert result.stdout == b"done\n"
+    assert "1 slice," in said(result.stderr)[-1]
 
 
 @pytest.mark.skipif(not NO_DRIVER, reason="has a driver")

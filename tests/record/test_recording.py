@@ -11,7 +11,7 @@ import pytest
 
 from gputrace import hostclock
 from gputrace.errors import OutputError, UsageError
-from gputrace.model import ClockSnapshot, Process, Track
+from gputrace.model import SLICE, ClockSnapshot, Process, Track
 from gputrace.record.recording import (
     Session,
     discard_recording,
@@ -35,7 +35,8 @@ def write_shard(session: Session) -> int:
         exporter = session.exporter(file, folder.recording, process)
         track = Track(1, "thread", "main", tid=4321)
         exporter.open_track(track)
-        exporter.write(track, [(hostclock.now_ns(), 1, "slice", None, 0), (hostclock.now_ns(), 2, None, None, 0)])
+        begun_ns = hostclock.now_ns()
+        exporter.write(track, [(begun_ns, SLICE, "slice", None, 0, begun_ns + 1000)])
         exporter.close()
     return number
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from gputrace.record import launch
 from tests.record.running import PYTHON, left_behind, recording, run, start, wait_for
 
 
@@ -155,6 +158,15 @@ def test_a_stopped_job_is_seen_stopped_and_goes_on(tmp_path: Path) -> None:
         out, _ = launcher.communicate(timeout=60)
     assert out == b"went on\n"
     assert launcher.returncode == 0
+
+
+def test_the_launcher_is_called_now_and_then_while_it_waits() -> None:
+    ticks: list[float] = []
+    with launch.Signals() as signals:
+        running = launch.start(["sleep", "1"], dict(os.environ), signals)
+        assert running.wait(lambda: ticks.append(time.monotonic()), every_s=0.1) == 0
+    assert len(ticks) >= 3
+    assert min(b - a for a, b in itertools.pairwise(ticks)) >= 0.1
 
 
 def test_a_command_that_does_not_exist(tmp_path: Path) -> None:
