@@ -12,14 +12,16 @@ bracket; the recording's ``header`` brings it. https://github.com/google/trace-v
 - Flows are ``s`` on the edge written first and ``f`` on the second, each right behind the slice's begin.
 - The engine reads integers as int64 and takes others for garbage, so wider ones are hexadecimal strings. JSON has no
   NaN and no infinities: they are strings too. Viewers in JavaScript round integers beyond 2^53.
-- Control characters are escaped as JSON asks; the engine shows the escapes it does not know (``\\u001b``) as they are.
+- Backslashes and control characters are escaped as JSON asks. The engine undoes escapes only in a string that has an
+  escaped quote, and shows them as they stand (``\\n``) in any other.
 """
 
 from __future__ import annotations
 
-from gputrace.model import BEGIN, COUNTER, COUNTER_TRACK, END, GROUP, LANE, THREAD, Exporter
+from gputrace.model import BEGIN, COUNTER, COUNTER_TRACK, END, GROUP, LANE, SLICE, THREAD, Exporter
 
 from . import jsontext
+from .output import Output
 from .values import fits_int64, nearest_double
 
 TYPE_CHECKING = False
@@ -91,7 +93,7 @@ class Chrome(Exporter):
         return 0
 
     def __init__(self, file: IO[bytes], recording: Recording, process: Process) -> None:
-        self._file = file
+        self._output = Output(file)
         self._process = process
         self._base_ns = recording.base_ns
         self._tracks: dict[int, _Lines] = {}
@@ -130,18 +132,17 @@ class Chrome(Exporter):
         self._tracks.pop(track.id, None)
 
     def write(self, track: Track, edges: Iterable[Edge]) -> None:
-        self._file.write(self._tracks[track.id].encode(edges).encode())
+        self._output.write(self._tracks[track.id].encode(edges).encode())
 
     def metadata(self, values: Mapping[str, object]) -> None:
         """The values are the args of a metadata event of the process, ``gputrace.metadata``."""
         self._emit(_metadata("gputrace.metadata", self._process.pid, 0, jsontext.mapping(values)))
 
     def flush(self) -> None:
-        self._file.flush()
+        self._output.flush()
 
     def close(self) -> None:
-        if not self._file.closed:
-            self._file.close()
+        self._output.close()
 
     def _open_group(self, track: Track) -> None:
         process = self._process
@@ -157,7 +158,7 @@ class Chrome(Exporter):
         )
 
     def _emit(self, *lines: str) -> None:
-        self._file.write("".join(lines).encode())
+        self._output.write("".join(lines).encode())
 
 
 class _Flows:
@@ -204,12 +205,17 @@ class _Lines:
         out: list[str] = []
         append = out.append
         base, last, begins, end, tails = self._base_ns, self._last_ns, self._begins, self._end, _TAILS
-        for ts, kind, name, args, flow in edges:
+        for ts, kind, name, args, flow, end_ns in edges:
             ns = ts - base
             if ns < last:
                 ns = last
             last = ns
-            if args is None and not flow:
+            if kind == SLICE:
+                append(self._any(f"{ns // 1000}{tails[ns % 1000]}", BEGIN, name, args, flow))
+                last = max(end_ns - base, ns)
+                append(f"{end}{last // 1000}{tails[last % 1000]}")
+                continue
+            if not args and not flow:
                 if kind == END:
                     append(f"{end}{ns // 1000}{tails[ns % 1000]}")
                     continue

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from gputrace.model import BEGIN, COUNTER, END, INSTANT
+from gputrace.model import BEGIN, COUNTER, END, INSTANT, SLICE
 
 from . import wire
 from .schema import (
@@ -143,9 +143,38 @@ class Sequence:
         low, pairs, pack_flow, flow_base = _low, _pairs, _pack_flow, self._flow_base
         near, far, flow_near, flow_far = self._near, self._far, self._flow_near, self._flow_far
         end_near, end_far, tag = self._end_near, self._end_far, _TIMESTAMP_TAG[0]
-        for ts, kind, name, args, flow in edges:
+        for ts, kind, name, args, flow, end_ns in edges:
             delta = ts - last
-            if args is None and 0 <= delta < _FAR:
+            if kind == SLICE:
+                # A begin, and an end right behind it: the begin's way is a begin's, the end's is short.
+                span = end_ns - ts
+                if not args and 0 <= delta < _FAR and 0 <= span < _FAR:
+                    try:
+                        if flow:
+                            if delta < _NEAR:
+                                head = flow_near[name] + pack_flow(flow_base + flow, tag) + pairs[delta]
+                            else:
+                                time = low[delta & 0x7F] + pairs[delta >> 7]
+                                head = flow_far[name] + pack_flow(flow_base + flow, tag) + time
+                        elif delta < _NEAR:
+                            head = near[name] + pairs[delta]
+                        else:
+                            head = far[name] + low[delta & 0x7F] + pairs[delta >> 7]
+                        if span < _NEAR:
+                            append(head + end_near + pairs[span])
+                        else:
+                            append(head + end_far + low[span & 0x7F] + pairs[span >> 7])
+                        last = end_ns
+                        continue
+                    except KeyError:
+                        pass
+                if delta < 0:
+                    delta, ts = 0, last
+                last = max(end_ns, ts)
+                append(self._any(delta, BEGIN, name, args, flow))
+                append(self._any(last - ts, END, None, None, 0))
+                continue
+            if not args and 0 <= delta < _FAR:
                 last = ts
                 if kind == END and not flow:
                     if delta < _NEAR:
@@ -213,7 +242,7 @@ class Sequence:
                 event += _NAME_TAG + wire.varint(iid)
             else:
                 event += _NAME_TAG + wire.varint(iid)
-                if kind == BEGIN and args is None:
+                if kind == BEGIN and not args:
                     self._keep_head(name, event, delta, flow)
         if flow:
             event += _FLOW_TAG + _pack_flow(self._flow_base + flow, 0)[:8]

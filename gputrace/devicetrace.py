@@ -14,9 +14,9 @@ from gputrace.anchoring import Anchoring
 from gputrace.clock import half_step_ns
 from gputrace.errors import DeviceError
 from gputrace.events import EventPool
-from gputrace.hot import Span, StreamQueue, recycle
+from gputrace.hot import Span, StreamQueue, discard, recycle
 from gputrace.model import COUNTER, Track
-from gputrace.timeline import Counts, StreamTimeline
+from gputrace.timeline import ABANDONED, Counts, StreamTimeline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
     from gputrace.devices.base import Device, Stream
-    from gputrace.model import Edge
+    from gputrace.model import Args, Edge
+    from gputrace.timeline import Passed
     from gputrace.tracks import Tracks
 
 NOT_READY: Final = 600  # CUDA_ERROR_NOT_READY
@@ -172,7 +173,8 @@ class DeviceTrace:
         for span in (*self.free, *self.spare):
             self.pool.release(span.start)
             self.pool.release(span.end)
-        del self.free[:], self.spare[:]
+        discard(self.free)
+        discard(self.spare)
         self.anchoring.close()
         if self.lost is None:
             self.pool.close()
@@ -198,105 +200,159 @@ class DeviceTrace:
             queue.timeline.line.flush(write)
 
     def _read(self, queue: StreamQueue, most: int) -> bool:
-        """Read edges from the front of the queue for as long as the device has reached them."""
+        """Read edges from the front of the queue for as long as the device has reached them. A span whose end is read
+        goes back to its pool at once: few are in flight then, and those few are in the processor's cache.
+        """
         state = queue.timeline
         count = min(state.marked, most)
         if not count:
             return False
-        entries = queue.entries
+        entries = queue.entries[:count]
         anchor, clock = self.anchoring.event, self.anchoring.map
         assert clock.last is not None
         base_ns = clock.last.device_ns
         elapsed = self.device.elapsed_raw
-        read: list[tuple[int | None, Any, bool]] = []
+        passed: list[Passed] = []
+        done: list[Span] = []
         device_ns = before_ns = -(1 << 62)
-        timed = sorted_ = True
-        for span in entries[:count]:
+        timed = in_order = True
+        taken = 0
+        while taken < count:
+            span = entries[taken]
             is_end = span.gpu_open
             if is_end is None or (is_end and span.reason is not None):
                 timed = False  # a failure's mark, or an end without an event
-                read.append((None, span, bool(is_end)))
-            else:
+                passed.append(self._untimed_edge(state, span))
+                taken += 1
+                if is_end:
+                    done.append(span)
+                continue
+            try:
+                code, ms = elapsed(anchor, span.end if is_end else span.start)
+            except Exception as error:  # a result code that the binding does not know
+                code, ms = str(error) or -1, 0.0
+            if code:
+                if code == NOT_READY:
+                    break
+                timed = False
+                self._unreadable(span, code)
+                passed.append(self._untimed_edge(state, span))
+                taken += 1
+                if is_end:
+                    done.append(span)
+                continue
+            device_ns = base_ns + int(ms * 1e6)
+            if device_ns < before_ns:
+                in_order = False
+            before_ns = device_ns
+            taken += 1
+            if is_end:
+                span.gpu_open = False
+                self._open -= 1
+                passed.append((device_ns, None, span.flow, None, _end_args(span), None, 0))
+                done.append(span)
+                continue
+            thread, scope = span.thread.number, span.scope
+            key = thread if scope == 0 else None if scope is None else (thread, scope)
+            if taken < count and entries[taken] is span and span.reason is None:
+                # Nothing was recorded inside: both edges are one entry.
                 try:
-                    code, ms = elapsed(anchor, span.end if is_end else span.start)
-                except Exception as error:  # a result code that the binding does not know
-                    code, ms = str(error) or -1, 0.0
-                if code:
-                    if code == NOT_READY:
-                        break
-                    timed = False
-                    self._unreadable(span, code)
-                    read.append((None, span, is_end))
-                else:
-                    device_ns = base_ns + int(ms * 1e6)
-                    if device_ns < before_ns:
-                        sorted_ = False
-                    before_ns = device_ns
-                    read.append((device_ns, span, is_end))
-            if is_end is not None:
-                span.gpu_open = not is_end
-                self._open += -1 if is_end else 1
-        if not read:
+                    code, ms = elapsed(anchor, span.end)
+                except Exception:
+                    code = -1
+                if not code:
+                    taken += 1
+                    before_ns = base_ns + int(ms * 1e6)
+                    args = span.args if span.error is None else {**(span.args or {}), "error": span.error}
+                    passed.append((device_ns, before_ns, span.flow, span.name, args, key, span.t0))
+                    done.append(span)
+                    continue
+            span.gpu_open = True
+            self._open += 1
+            if span.reason is not None and span.reason == "abandoned":
+                state.undrawn.add(span.flow)
+            else:
+                passed.append((device_ns, None, span.flow, span.name, span.args, key, span.t0))
+        if not taken:
             return False
-        del entries[: len(read)]
-        state.marked -= len(read)
+        del entries, queue.entries[:taken]
+        state.marked -= taken
+        self._recycle(done)
+        self._hand_over(state, passed, in_order or not timed, base_ns)
+        return taken == count and state.marked > 0
+
+    def _hand_over(self, state: _StreamState, passed: list[Passed], in_order: bool, base_ns: int) -> None:
+        """Give edges that were read to the timeline, to be drawn when the map reaches them."""
+        if not passed:
+            return
         # Threads that share a stream may hand over in another order than they recorded; each alone is in order. All of
         # a batch is read against one anchor, so the device's own order is exact here.
-        if timed and not sorted_:
-            read.sort(key=_device_time)
-        for edge in (read[0], read[-1]):
+        if not in_order:
+            passed.sort(key=_device_time)
+        for edge in (passed[0], passed[-1]):
             if edge[0] is not None:
                 self._read_error_ns = max(self._read_error_ns, 2 * half_step_ns(edge[0] - base_ns))
-        line = state.line
-        if not line.waiting:
+        if not state.line.waiting:
             state.waiting_since_ns = time.monotonic_ns()
-        line.waiting += read
-        return len(read) == count and state.marked > 0
+        state.line.waiting += passed
+
+    def _untimed_edge(self, state: _StreamState, span: Any) -> Passed:
+        """An edge without a device time, and why. Marks the span's other edge as the next one."""
+        is_end = span.gpu_open
+        if is_end is None:
+            return (None, None, 0, None, {"error": span.error}, None, 0)
+        span.gpu_open = not is_end
+        if is_end:
+            self._open -= 1
+            return (None, None, span.flow, None, _end_args(span), None, 0)
+        self._open += 1
+        error = span.error or "its event could not be read back"
+        return (None, None, span.flow, span.name, {**(span.args or {}), "error": error}, None, span.t0)
 
     def _unreadable(self, span: Span, code: Any) -> None:
         if span.error is None:
-            span.error = f"its event could not be read back: error {int(code) if not isinstance(code, str) else code}"
+            span.error = f"its event could not be read back: error {code if isinstance(code, str) else int(code)}"
         if code != INVALID_HANDLE:
             self.lose(f"reading an event failed with {code}")
 
     def _read_lost(self, queue: StreamQueue) -> None:
         """What a lost device never answered for."""
-        entries = queue.entries
-        batch = entries[: queue.timeline.marked]
-        del entries[: len(batch)]
-        queue.timeline.marked -= len(batch)
-        for span in batch:
+        state = queue.timeline
+        entries = queue.entries[: state.marked]
+        del queue.entries[: len(entries)]
+        state.marked -= len(entries)
+        done: list[Span] = []
+        while entries:
+            span = entries.pop(0)
             is_end = span.gpu_open
             if is_end is not None:
-                span.gpu_open = not is_end
-                self._open += -1 if is_end else 1
                 span.error = span.error or self.lost
-            queue.timeline.line.waiting.append((None, span, bool(is_end)))
+            state.line.waiting.append(self._untimed_edge(state, span))
+            if is_end:
+                done.append(span)
+        self._recycle(done)
 
     def _place(self, most: int, last: bool) -> bool:
         clock = self.anchoring.map
         now_ns = time.monotonic_ns()
-        done: list[Span] = []
         waiting = [q.timeline for q in self.queues if q.timeline.line.waiting]
         for state in waiting:
             if last or now_ns - state.waiting_since_ns > PATIENCE_NS:
-                latest = next((d for d, _, _ in reversed(state.line.waiting) if d is not None), None)
+                latest = state.line.latest_ns
                 if latest is not None:
                     clock.extend(latest)
         if last and not clock.pieces:
             # No anchor was ever taken: there is no honest place for any of them.
             for state in waiting:
-                state.line.give_up("no anchor could be taken", done)
-            self._recycle(done)
+                state.line.give_up("no anchor could be taken")
             return False
         self._tell_pieces(waiting)
         more = False
         for state in waiting:
             before = len(state.line.waiting)
-            more |= state.line.place(clock, self._read_error_ns, done, most)
+            more |= state.line.place(clock, self._read_error_ns, most)
             if len(state.line.waiting) != before:
                 state.waiting_since_ns = now_ns
-        self._recycle(done)
         return more
 
     def _recycle(self, done: list[Span]) -> None:
@@ -331,9 +387,9 @@ class DeviceTrace:
                 self._uncertainty = self._tracks.counter("clock uncertainty", "ns", group)
                 self._skew = self._tracks.counter("clock skew", "ppm", group)
             self._tracks.write(
-                self._uncertainty, [(at_ns, COUNTER, int(error) + self._read_error_ns + tick_ns, None, 0)]
+                self._uncertainty, [(at_ns, COUNTER, int(error) + self._read_error_ns + tick_ns, None, 0, 0)]
             )
-            self._tracks.write(self._skew, [(at_ns, COUNTER, round((1 / piece.slope - 1) * 1e6, 3), None, 0)])
+            self._tracks.write(self._skew, [(at_ns, COUNTER, round((1 / piece.slope - 1) * 1e6, 3), None, 0, 0)])
             self._told_pieces += 1
         self._told_pieces = total
 
@@ -346,9 +402,22 @@ class DeviceTrace:
 class _StreamState:
     """What the collector keeps with a stream's queue."""
 
-    __slots__ = ("line", "marked", "waiting_since_ns")
+    __slots__ = ("line", "marked", "undrawn", "waiting_since_ns")
 
     def __init__(self, line: StreamTimeline) -> None:
         self.line = line
         self.marked = 0
         self.waiting_since_ns = 0
+        self.undrawn: set[int] = set()  # windows abandoned before their beginning was read, by flow
+
+
+def _end_args(span: Span) -> Args | None:
+    """What a window says at its end of what went wrong."""
+    if span.reason is None:
+        return None if span.error is None else {"error": span.error}
+    if span.reason == "abandoned":
+        return ABANDONED
+    args = {"ended": span.reason}
+    if span.error is not None:
+        args["error"] = span.error
+    return args

@@ -14,14 +14,16 @@ if TYPE_CHECKING:
 
     ArgValue = Union[bool, int, float, str]
     Args = Mapping[str, ArgValue]
-    #: (ts_ns, kind, name or counter value or None, args or None, flow id or 0); one tuple an edge.
-    Edge = tuple[int, int, Union[str, int, float, None], Union[Args, None], int]
+    #: (ts_ns, kind, name or counter value or None, args or None, flow id or 0, end_ns or 0); one tuple an edge.
+    Edge = tuple[int, int, Union[str, int, float, None], Union[Args, None], int, int]
 
-# Kinds of edge. END carries no name: it closes the innermost open slice of its track.
+# Kinds of edge. END carries no name: it closes the innermost open slice of its track. SLICE is a begin and an end in one,
+# at ts_ns and end_ns, with nothing between them on its track: most slices hold no other, and one entry costs half of two.
 BEGIN = 1
 END = 2
 INSTANT = 3
 COUNTER = 4
+SLICE = 5
 
 # Kinds of track.
 THREAD = "thread"  # a host thread of the process; has tid, no parent
@@ -166,9 +168,9 @@ class Exporter:
         """No edge of this track will follow (its thread ended): what was kept for it can go."""
 
     def write(self, track: Track, edges: Iterable[Edge]) -> None:
-        """Add edges of one track. An edge is (ts_ns, kind, name, args, flow); see ``Edge``.
+        """Add edges of one track. An edge is (ts_ns, kind, name, args, flow, end_ns); see ``Edge``.
 
-        Slices of one flow id, on different tracks, are joined by an arrow from the earlier one; 0 is no flow. An END
+        ``args`` may be empty. Slices of one flow id, on different tracks, are joined by an arrow from the earlier one; 0 is no flow. An END
         may carry args: they belong to the slice it closes. A COUNTER edge has its value (int or float) as the name.
         """
         raise NotImplementedError

@@ -1,7 +1,7 @@
 """From edges to slices: which lane each window goes to, and what is written for it, in order.
 
 An end on a Perfetto track closes whatever is innermost there, so slices that do not nest must not share a track. A
-begin is written before its end is known, so its lane is chosen at once, by one rule (`LaneSet.begin`): a scoped span
+begin is written before its end is known, so its lane is chosen at once, by one rule (`LaneSet.choose`): a scoped span
 nests only in a lane whose innermost open span is of the same thread and the same task or generator; everything else
 takes an empty lane. Lanes of one row are drawn as one.
 
@@ -10,23 +10,34 @@ It knows no driver, no threads and no file: it is given edges in order and hands
 
 from __future__ import annotations
 
-from gputrace.model import BEGIN, END, INSTANT, Track
+from gputrace.model import BEGIN, END, INSTANT, SLICE, Track
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
     from typing import Any, Final
 
     from gputrace.clock import ClockMap, Piece
     from gputrace.hot import Span
     from gputrace.model import Args, Edge
 
+    #: An edge the device has passed. The fields are: its device time in ns (None: it could not be read, or is not
+    #: timed); for a window that holds no other edge, the device time of its end; its flow id, which identifies the
+    #: window (0: every window open here failed); its name, None for an end; its args; whose scope it nests in, None for
+    #: an explicit window; the host time of its enqueue.
+    Passed = tuple[int | None, int | None, int, str | None, Args | None, Hashable, int]
+
+    Writer = Callable[[Track, list[Edge]], None]
+
 #: Perfetto's engine keeps this many levels open on one track.
 DEEPEST: Final = 512
+#: What the end of a window says that was given up on purpose.
+ABANDONED: Final[Args] = {"ended": "abandoned"}
+_APPROXIMATE: Final[Args] = {"placement": "approximate"}
 
 
 class Counts:
-    """What one process has written and what it could not. Plain counters; the report's words are in `told`."""
+    """What one process has written, and what it could not. ``slices`` counts host slices and windows alike."""
 
     __slots__ = (
         "clamped",
@@ -53,16 +64,21 @@ class Counts:
 
 
 class Lane:
-    """One track of a row: the spans open on it, outermost first, and the edges not yet given to the writer."""
+    """One track of a row: what is open on it, outermost first, and the edges not yet given to the writer."""
 
     __slots__ = ("key", "last_ns", "out", "stack", "track")
 
     def __init__(self, track: Track) -> None:
         self.track = track
-        self.stack: list[Span] = []
-        self.key: object = None  # whose scoped spans may nest here now
+        self.stack: list[Hashable] = []
+        self.key: Hashable = None  # whose scoped spans may nest here now
         self.out: list[Edge] = []
         self.last_ns = 0
+
+    def flush(self, write: Writer) -> None:
+        if self.out:
+            out, self.out = self.out, []
+            write(self.track, out)
 
 
 class LaneSet:
@@ -72,56 +88,62 @@ class LaneSet:
         self._open_lane = open_lane
         self._counts = counts
         self.lanes: list[Lane] = []
-        self._owned: dict[object, Lane] = {}  # by key: the lane whose innermost span is of that key
+        self._owned: dict[Hashable, Lane] = {}  # by key: the lane whose innermost span is of that key
+        self._lane_of: dict[Hashable, Lane] = {}  # of each open span
 
-    def begin(self, key: object) -> Lane:
-        """The lane a window that begins now belongs on. ``key`` is None for an explicit window."""
+    def choose(self, key: Hashable) -> Lane:
+        """The lane for a window that begins now. ``key`` is whose scope it nests in, None for an explicit window."""
         if key is not None:
             lane = self._owned.get(key)
-            if lane is not None and lane.key == key and lane.stack and len(lane.stack) < DEEPEST:
+            if lane is not None and len(lane.stack) < DEEPEST:
                 return lane
         for lane in self.lanes:
             if not lane.stack:
-                break
-        else:
-            lane = Lane(self._open_lane(len(self.lanes)))
-            self.lanes.append(lane)
-        lane.key = key
-        if key is not None:
-            self._owned[key] = lane
+                return lane
+        lane = Lane(self._open_lane(len(self.lanes)))
+        self.lanes.append(lane)
         return lane
 
-    def end(self, lane: Lane, span: Span, ts: int, args: Args | None) -> int:
-        """Close a span on its lane and return the time used. One that is not innermost ends what is above it too."""
-        stack = lane.stack
+    def begin(self, lane: Lane, item: Hashable, key: Hashable) -> None:
+        """``item`` is open on the lane that was chosen for it."""
+        lane.stack.append(item)
+        self._lane_of[item] = lane
+        if len(lane.stack) == 1:
+            lane.key = key
+            if key is not None:
+                self._owned[key] = lane
+
+    def end(self, item: Hashable, ts: int, args: Args | None) -> int:
+        """Close an item on its lane and return the time used. One that was cut, or never begun, is passed over."""
+        lane = self._lane_of.pop(item, None)
+        if lane is None:
+            return ts
         if ts < lane.last_ns:
             self._counts.clamped += 1
             ts = lane.last_ns
-        if stack[-1] is not span:
-            while stack[-1] is not span:
-                self.cut(lane, stack.pop(), ts)
-        stack.pop()
-        lane.out.append((ts, END, None, args, 0))
         lane.last_ns = ts
-        if not stack and self._owned.get(lane.key) is lane:
+        self.cut_down_to(lane, item, ts)
+        lane.stack.pop()
+        lane.out.append((ts, END, None, args, 0, 0))
+        if not lane.stack and self._owned.get(lane.key) is lane:
             del self._owned[lane.key]
         return ts
 
-    def cut(self, lane: Lane, above: Span, ts: int) -> None:
-        """A scoped span closed out of order is ended where it stands; its own close then finds it gone."""
-        self._counts.out_of_order += 1
-        lane.out.append((ts, END, None, {"cut": "a span around it was closed first"}, 0))
-        if above.host_lane is lane:
-            above.host_lane = None
-        if above.gpu_lane is lane:
-            above.gpu_lane = None
+    def cut_down_to(self, lane: Lane, item: Hashable, ts: int) -> None:
+        """A span closed out of order: what is still open inside it is ended where it stands, and counted."""
+        while lane.stack[-1] is not item:
+            self._counts.out_of_order += 1
+            self._lane_of.pop(lane.stack.pop(), None)
+            lane.out.append((ts, END, None, {"ended": "a span around it was closed first"}, 0, 0))
 
-    def flush(self, write: Callable[[Track, list[Edge]], None]) -> None:
+    def flush(self, write: Writer) -> None:
         """Hand every lane's new edges to the writer."""
         for lane in self.lanes:
-            if lane.out:
-                out, lane.out = lane.out, []
-                write(lane.track, out)
+            lane.flush(write)
+
+    @property
+    def open_items(self) -> list[Hashable]:
+        return list(self._lane_of)
 
 
 class HostTimeline:
@@ -141,131 +163,133 @@ class HostTimeline:
         """
         samples: list[Any] = []
         home = self.home
-        out, stack = home.out, home.stack
+        emit, stack = home.out.append, home.stack
+        last_ns = home.last_ns
         counts = self._counts
-        begun = 0
-        for span in edges:
+        slices = 0
+        paired = False
+        for span, after in zip(edges, [*edges[1:], None], strict=True):
+            if paired:
+                paired = False
+                continue
             is_open = span.host_open
-            if is_open:
-                span.host_open = False
-                lane = span.host_lane
-                span.host_lane = None
-                if span.gpu is None:
-                    args = None if span.error is None and span.reason is None else _end_args(span, True)
-                else:
-                    args = None if span.error is None else _end_args(span, True)
-                if lane is home and stack[-1] is span:
-                    stack.pop()
-                    ts = span.t1
-                    if ts < home.last_ns:
-                        counts.clamped += 1
-                        ts = home.last_ns
-                    home.last_ns = ts
-                    out.append((ts, END, None, args, 0))
-                elif lane is home:
-                    self._end_home(span, args)
-                elif lane is not None:
-                    self.lanes.end(lane, span, span.t1, args)
-                if span.gpu is None:
-                    done.append(span)
-            elif is_open is False:
-                span.host_open = True
-                ts = span.t0
-                scope = span.scope
-                if scope == 0 and len(stack) < DEEPEST:
-                    lane = home
-                else:
-                    lane = self.lanes.begin(scope)
-                if ts < lane.last_ns:
-                    counts.clamped += 1
-                    ts = lane.last_ns
-                lane.last_ns = ts
+            if is_open is False:
                 flow = 0
                 if span.queue is not None:
                     flow = span.flow = next_flow()
-                lane.out.append((ts, BEGIN, span.name, span.args or None, flow))
-                lane.stack.append(span)
-                span.host_lane = lane
-                begun += 1
-            elif hasattr(span, "value"):
+                slices += 1
+                ts = span.t0
+                if span.scope != 0 or len(stack) >= DEEPEST:
+                    self._begin_on_lane(span, ts, flow)
+                    span.host_open = True
+                    continue
+                if ts < last_ns:
+                    counts.clamped += 1
+                    ts = last_ns
+                if after is span:  # nothing happened inside: one entry for both edges
+                    paired = True
+                    last_ns = max(span.t1, ts)
+                    args = span.args
+                    if span.error is not None or span.reason is not None:
+                        args = {**(args or {}), **_end_args(span)}
+                    emit((ts, SLICE, span.name, args, flow, last_ns))
+                    if span.gpu is None:
+                        done.append(span)
+                    continue
+                span.host_open = True
+                last_ns = ts
+                emit((ts, BEGIN, span.name, span.args, flow, 0))
+                stack.append(span)
+            elif is_open:
+                span.host_open = False
+                args = None if span.error is None and span.reason is None else _end_args(span)
+                ts = span.t1
+                if stack and stack[-1] is span:
+                    stack.pop()
+                    if ts < last_ns:
+                        counts.clamped += 1
+                        ts = last_ns
+                    last_ns = ts
+                    emit((ts, END, None, args, 0, 0))
+                elif any(open_span is span for open_span in stack):
+                    last_ns = max(ts, last_ns)
+                    self.lanes.cut_down_to(home, span, last_ns)
+                    stack.pop()
+                    emit((last_ns, END, None, args, 0, 0))
+                else:
+                    self.lanes.end(span, ts, args)
+                if span.gpu is None:
+                    done.append(span)
+            elif span.value is not None:
                 samples.append(span)
             else:
-                ts = max(span.t0, home.last_ns)
-                home.last_ns = ts
-                out.append((ts, INSTANT, span.name, span.args or None, 0))
-        counts.slices += begun
+                last_ns = max(span.t0, last_ns)
+                emit((last_ns, INSTANT, span.name, span.args, 0, 0))
+        home.last_ns = last_ns
+        counts.slices += slices
         return samples
 
-    def _end_home(self, span: Span, args: Args | None) -> None:
-        """A plain span closed before one inside it."""
-        home = self.home
-        ts = max(span.t1, home.last_ns)
-        while home.stack[-1] is not span:
-            self.lanes.cut(home, home.stack.pop(), ts)
-        home.stack.pop()
-        home.last_ns = ts
-        home.out.append((ts, END, None, args, 0))
+    def _begin_on_lane(self, span: Span, ts: int, flow: int) -> None:
+        lane = self.lanes.choose(span.scope)
+        if ts < lane.last_ns:
+            self._counts.clamped += 1
+            ts = lane.last_ns
+        lane.last_ns = ts
+        lane.out.append((ts, BEGIN, span.name, span.args, flow, 0))
+        self.lanes.begin(lane, span, span.scope)
 
-    def flush(self, write: Callable[[Track, list[Edge]], None]) -> None:
+    def flush(self, write: Writer) -> None:
         """Hand the new edges to the writer."""
-        if self.home.out:
-            # In place: `add` keeps the list at hand.
-            out, self.home.out = self.home.out, []
-            write(self.home.track, out)
+        self.home.flush(write)
         self.lanes.flush(write)
+
+    def close(self, close_track: Callable[[Track], None]) -> None:
+        """The thread is gone and all is closed: let its tracks go."""
+        for lane in (*self.lanes.lanes, self.home):
+            close_track(lane.track)
 
     @property
     def open_spans(self) -> int:
-        return len(self.home.stack) + sum(len(lane.stack) for lane in self.lanes.lanes)
-
-
-class _NoLane:
-    """Stands for a lane of a window that was not drawn."""
-
-
-_UNREAD = _NoLane()  # its beginning could not be read
-_ABANDONED = _NoLane()  # abandoned before its beginning was drawn
-
-ABANDONED: Final = "abandoned"
+        return len(self.home.stack) + len(self.lanes.open_items)
 
 
 class StreamTimeline:
     """One stream's slices, in the order the device passed their edges.
 
-    Edges are added with their device time as they are read and drawn once the clock map reaches them.
+    Edges are added to ``waiting`` as they are read, and drawn once the clock map reaches their device time.
     """
 
     def __init__(self, open_lane: Callable[[int], Track], counts: Counts) -> None:
         self.lanes = LaneSet(open_lane, counts)
-        self._counts = counts
-        #: (device time in ns or None, span or failure mark, is it an end), in order.
-        self.waiting: list[tuple[int | None, Any, bool]] = []
+        self.waiting: list[Passed] = []
         self.last_ns = 0  # host time of the last edge drawn
-        self.last_device_ns: int | None = None
+        self._counts = counts
+        self._unread: dict[int, Passed] = {}  # windows whose beginning could not be read, by flow
+        self._failed: dict[int, str] = {}  # errors of open windows, by flow
 
-    def place(self, clock: ClockMap, read_error_ns: int, done: list[Span], most: int) -> bool:
+    def place(self, clock: ClockMap, read_error_ns: int, most: int) -> bool:
         """Draw at most ``most`` of the waiting edges, in order, as far as the map reaches. True if more are within reach.
 
-        ``read_error_ns`` is how far off their device times may be; ``done`` gets each window that is done with.
+        ``read_error_ns`` is how far off their device times may be.
         """
         reach = clock.reach_ns
         if reach is None or not clock.pieces:
             return False
-        counts = self._counts
+        counts, lanes = self._counts, self.lanes
         piece: Piece | None = None
         from_ns = to_ns = device0 = host0 = error_ns = 0
         slope = 1.0
         mark: Args | None = None
         last_ns = self.last_ns
-        placed = 0
-        for device_ns, span, is_end in self.waiting[:most]:
+        placed = windows = 0
+        for device_ns, end_device_ns, flow, name, args, key, enqueued_ns in self.waiting[:most]:
             if device_ns is None:
                 self.last_ns = last_ns
-                self._untimed(span, is_end, done)
+                self._untimed(flow, name, args, key, enqueued_ns)
                 last_ns = self.last_ns
                 placed += 1
                 continue
-            if device_ns > reach:
+            if (end_device_ns or device_ns) > reach:
                 break
             if piece is None or not from_ns <= device_ns <= to_ns:
                 piece = clock.piece_at(device_ns)
@@ -280,101 +304,103 @@ class StreamTimeline:
                 ts = last_ns
             last_ns = ts
             placed += 1
-            if is_end:
-                lane = span.gpu_lane
-                span.gpu_lane = None
-                if lane is _UNREAD:
+            if mark:
+                args = {**(args or {}), **mark}
+            if name is None:
+                if self._failed:
+                    args = self._with_failure(flow, args)
+                if flow in self._unread:
                     self.last_ns = last_ns
-                    self._draw_unread(span)
-                elif lane is not None and lane is not _ABANDONED:
-                    args = mark if span.error is None and span.reason is None else {**_end_args(span, False), **(mark or {})}
-                    stack = lane.stack
-                    if len(stack) > 1 and stack[-1] is span:
-                        stack.pop()
-                        lane.out.append((ts, END, None, args, 0))
-                        lane.last_ns = ts
-                    else:
-                        self.lanes.end(lane, span, ts, args)
-                done.append(span)
+                    self._draw_unread(flow, args)
+                else:
+                    lanes.end(flow, ts, args)
                 continue
-            if span.reason is not None and span.reason == ABANDONED:
-                span.gpu_lane = _ABANDONED
-                continue
-            if ts + error_ns < span.t0:
+            if ts + error_ns < enqueued_ns:
                 counts.clock_violations += 1
-            scope = span.scope
-            lane = self.lanes.begin(None if scope is None else (span.thread, scope))
-            lane.out.append((ts, BEGIN, span.name, ({**span.args, **mark} if mark else span.args) or None, span.flow))
-            lane.last_ns = ts
-            lane.stack.append(span)
-            span.gpu_lane = lane
-            counts.windows += 1
+            windows += 1
+            lane = lanes.choose(key)
+            if end_device_ns is None:
+                lane.out.append((ts, BEGIN, name, args, flow, 0))
+                lanes.begin(lane, flow, key)
+            else:
+                if end_device_ns > to_ns:
+                    end = clock.place(end_device_ns)
+                    assert end is not None  # within reach, as was checked above
+                    last_ns = max(end.host_ns, ts)
+                    counts.worst_error_ns = max(counts.worst_error_ns, end.error_ns + read_error_ns)
+                else:
+                    last_ns = max(host0 + int((end_device_ns - device0) * slope), ts)
+                lane.out.append((ts, SLICE, name, args, flow, last_ns))
+            lane.last_ns = last_ns
         self.last_ns = last_ns
+        counts.windows += windows
+        counts.slices += windows
         del self.waiting[:placed]
         return placed == most
 
-    def _untimed(self, span: Any, is_end: bool, done: list[Span]) -> None:
-        """An edge without a time: a mark, a beginning that could not be read, or an end that was not recorded."""
-        counts = self._counts
-        if span.gpu_open is None:  # every window open here failed
-            for lane in self.lanes.lanes:
-                for open_span in lane.stack:
-                    counts.failed += open_span.error is None
-                    open_span.error = open_span.error or span.error
-            return
-        if not is_end:
-            span.gpu_lane = _ABANDONED if span.reason == ABANDONED else _UNREAD
-            return
-        lane = span.gpu_lane
-        span.gpu_lane = None
-        if lane is _UNREAD:
-            self._draw_unread(span)
-        elif lane is not None and lane is not _ABANDONED:
-            counts.failed += span.reason != ABANDONED
-            self.last_ns = self.lanes.end(lane, span, self.last_ns, _end_args(span, False))
-        done.append(span)
-
-    def _draw_unread(self, span: Span) -> None:
-        """A window that could not be read is an instant that carries the error, never an hour-long bar."""
-        self._counts.unreadable += 1
-        lane = self.lanes.begin(None)
-        ts = max(self.last_ns, span.t0, lane.last_ns)
-        self.last_ns = lane.last_ns = ts
-        lane.out.append((ts, INSTANT, span.name, {**span.args, **_end_args(span, False)}, 0))
-
-    def give_up(self, why: str, done: list[Span]) -> None:
+    def give_up(self, why: str) -> None:
         """Nothing that waits can be placed: each window becomes an instant that says why."""
         waiting, self.waiting = self.waiting, []
-        for _, span, is_end in waiting:
-            if span.gpu_open is not None:
-                span.error = span.error or why
-            self._untimed(span, is_end, done)
+        for _, end_device_ns, flow, name, args, key, enqueued_ns in waiting:
+            if name is not None:
+                args = {**(args or {}), "error": why}
+            self._untimed(flow, name, args, key, enqueued_ns)
+            if end_device_ns is not None:
+                self._untimed(flow, None, None, None, 0)
 
-    def flush(self, write: Callable[[Track, list[Edge]], None]) -> None:
+    def _untimed(self, flow: int, name: str | None, args: Args | None, key: Hashable, enqueued_ns: int) -> None:
+        """An edge without a time: a mark, a beginning that could not be read, or an end that was not recorded."""
+        if not flow:
+            error = str((args or {}).get("error", "failed"))
+            for item in self.lanes.open_items:
+                assert isinstance(item, int)
+                self._counts.failed += item not in self._failed
+                self._failed.setdefault(item, error)
+        elif name is not None:
+            self._unread[flow] = (None, None, flow, name, args, key, enqueued_ns)
+        elif flow in self._unread:
+            self._draw_unread(flow, args)
+        else:
+            self._counts.failed += args is not ABANDONED
+            self.last_ns = self.lanes.end(flow, self.last_ns, self._with_failure(flow, args))
+
+    def _with_failure(self, flow: int, args: Args | None) -> Args | None:
+        error = self._failed.pop(flow, None)
+        return args if error is None else {**(args or {}), "error": error}
+
+    def _draw_unread(self, flow: int, end_args: Args | None) -> None:
+        """A window that could not be read is an instant that carries the error, never an hour-long bar."""
+        _, _, _, name, args, _, enqueued_ns = self._unread.pop(flow)
+        self._counts.unreadable += 1
+        lane = self.lanes.choose(None)
+        self.last_ns = lane.last_ns = max(self.last_ns, enqueued_ns, lane.last_ns)
+        lane.out.append((self.last_ns, INSTANT, name, {**(end_args or {}), **(args or {})}, 0, 0))
+
+    def flush(self, write: Writer) -> None:
         """Hand the new edges to the writer."""
         self.lanes.flush(write)
 
     @property
     def earliest_ns(self) -> int | None:
         """The device time of the first edge that waits; None if none does."""
-        return next((device_ns for device_ns, _, _ in self.waiting if device_ns is not None), None)
+        return next((edge[0] for edge in self.waiting if edge[0] is not None), None)
+
+    @property
+    def latest_ns(self) -> int | None:
+        """The device time of the last edge that waits; None if none does."""
+        return next((edge[1] or edge[0] for edge in reversed(self.waiting) if edge[0] is not None), None)
 
     @property
     def open_spans(self) -> int:
-        return sum(len(lane.stack) for lane in self.lanes.lanes)
+        return len(self.lanes.open_items)
 
 
-_APPROXIMATE: Args = {"placement": "approximate"}
-
-
-def _end_args(span: Span, host: bool) -> dict[str, str]:
-    """What a slice's end says of what went wrong."""
-    args: dict[str, str] = {}
+def _end_args(span: Span) -> Args:
+    """What a host slice says at its end of what went wrong."""
+    args = {}
     if span.error is not None:
         args["error"] = span.error
     if span.reason is not None:
-        if host:
-            args["gpu"] = f"not recorded: {span.reason}"
-        else:
-            args["ended"] = span.reason
+        args["gpu"] = f"not recorded: {span.reason}"
     return args
+

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from _thread import RLock
+from itertools import count
 
 from gputrace import hot
 from gputrace.collector import Collector
@@ -71,7 +72,7 @@ class Tracer:
         self._collector = Collector(self.cycle)
         self._spare: list[Span] = []
         self._made = 0
-        self._flow = 0
+        self._next_flow = count(1).__next__
         self._reported_ns = 0
         self._start_ns = time.monotonic_ns()
 
@@ -216,10 +217,10 @@ class Tracer:
             thread.timeline.flush(self._tracks.write)
             if left and pause:
                 self._collector.pause(PAUSE_S)
-        if ended and not thread.edges and thread in hot.threads():
-            hot.threads().remove(thread)
+        if ended and not thread.edges and not (thread.timeline and thread.timeline.open_spans):
+            hot.threads().remove(thread)  # a window it opened may still be closed by another thread
             if thread.timeline is not None:
-                self._tracks.close(thread.timeline.home.track)
+                thread.timeline.close(self._tracks.close)
 
     def _write_sample(self, sample: Any) -> None:
         found = self._counters.get(sample.name)
@@ -227,7 +228,7 @@ class Tracer:
             found = self._counters[sample.name] = (self._tracks.counter(str(sample.name), str(sample.unit)), [0])
         track, last = found
         last[0] = max(last[0], sample.t0)
-        self._tracks.write(track, [(last[0], COUNTER, sample.value, None, 0)])
+        self._tracks.write(track, [(last[0], COUNTER, sample.value, None, 0, 0)])
 
     def _write_out(self) -> None:
         for device in self._devices_now():
@@ -237,10 +238,6 @@ class Tracer:
 
     def _devices_now(self) -> list[DeviceTrace]:
         return list(self._devices.values())
-
-    def _next_flow(self) -> int:
-        self._flow += 1
-        return self._flow
 
     def _recycle(self, done: list[Span]) -> None:
         for span in hot.recycle(done):

@@ -19,11 +19,12 @@ Every hook is fenced: an exception of ours costs the span, not the program.
 from __future__ import annotations
 
 import sys
-from _thread import _local, allocate_lock, get_native_id
+from _thread import _local, get_native_id
+from itertools import count
 from sys import _getframe, getrefcount
 from time import monotonic_ns
 
-from gputrace.hot.arguments import sanitize
+from gputrace.hot.arguments import LONGEST_DESCRIPTION, sanitize, shorten
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,13 +50,14 @@ class ThreadBuffer:
     """One host thread's edges, in order, until the collector takes them.
 
     ``edges`` holds spans (twice each), instants and counters. ``stream`` is the queue that `use_stream` made current.
-    ``ended`` is set when the thread is gone.
+    ``number`` is unique among threads, which reuse ``tid``. ``ended`` is set when the thread is gone.
     """
 
-    __slots__ = ("append", "edges", "ended", "name", "stream", "tid", "timeline")
+    __slots__ = ("append", "edges", "ended", "name", "number", "stream", "tid", "timeline")
 
-    def __init__(self, tid: int, name: str) -> None:
+    def __init__(self, number: int, tid: int, name: str) -> None:
         self.edges: list[Any] = []
+        self.number = number
         self.append = self.edges.append
         self.tid = tid
         self.name = name
@@ -91,6 +93,7 @@ class StreamQueue:
         self.free = free
         self.make = make
         self.timeline: Any = None  # the collector's
+        _all_queues.append(self)
 
     def refuse(self, why: str) -> None:
         """Record nothing more here. No call reaches the device, from whichever thread, once this returns."""
@@ -113,7 +116,9 @@ class _ThreadEnd:
 _on = False
 _local_state = _local()
 _threads: list[ThreadBuffer] = []
-_queues: dict[int, StreamQueue] = {}
+_queues: dict[int, StreamQueue] = {}  # by the handle that programs pass, where it means one stream
+_all_queues: list[StreamQueue] = []
+_next_thread = count(1).__next__
 _host_free: list[Span] = []
 _resolve: Callable[[Any], StreamQueue | None] = lambda stream: None
 _lend: Callable[[], Span | None] = lambda: None
@@ -139,9 +144,7 @@ class Span:
         "flow",
         "free",
         "gpu",
-        "gpu_lane",
         "gpu_open",
-        "host_lane",
         "host_open",
         "name",
         "queue",
@@ -167,8 +170,13 @@ class Span:
         self.reason: str | None = None
         self.again: list[Any] | None = None
         self.flow = 0
-        self.gpu_lane: Any = None
-        self.host_lane: Any = None
+
+    def __del__(self) -> None:
+        """Made and never entered, as a decorator is: its place in the pool is given back. A pooled span is never deleted,
+        so this costs the hot path nothing.
+        """
+        if self.state == _FRESH:
+            self.free.append(Span(self.free, self.start, self.end))
 
     def __enter__(self) -> Span:
         made = self if not self.state else self._another()
@@ -231,13 +239,13 @@ class Span:
         """Decorate: one span a call."""
         from gputrace.hot.decorate import decorate
 
-        name, args = self.name, dict(self.args)
+        name, args = self.name, dict(self.args or {})
         stream = None if self.queue is None or self.queue is getattr(self.thread, "stream", None) else self.queue.handle
         return decorate(function, lambda: span(name, stream, **args))
 
     def _another(self) -> Span:
         """This object is in use, or was used: a fresh one does the work behind it."""
-        fresh = span(self.name, None if self.queue is None else self.queue.handle, **self.args)
+        fresh = span(self.name, None if self.queue is None else self.queue.handle, **(self.args or {}))
         if not isinstance(fresh, Span):  # tracing is off, or out of room: record into a buffer that nobody reads
             fresh = Span([])
             fresh.name, fresh.args, fresh.queue, fresh.append = self.name, self.args, None, _discard
@@ -300,8 +308,9 @@ class _Instant:
 
     __slots__ = ("args", "name", "t0")
     host_open = None  # neither begin nor end: see `Span.host_open`
+    value = None
 
-    def __init__(self, name: str, t0: int, args: Args) -> None:
+    def __init__(self, name: str, t0: int, args: Args | None) -> None:
         self.name = name
         self.t0 = t0
         self.args = args
@@ -406,7 +415,7 @@ def span(name: str, /, stream: Any = None, **args: Any) -> Any:
     else:
         try:
             queue = _queues[stream]
-        except (KeyError, TypeError):
+        except Exception:  # not seen yet, or no int: whatever the program's object raises when it is hashed
             queue = _resolve(stream)
     try:
         made = (_host_free if queue is None else queue.free).pop()
@@ -414,11 +423,11 @@ def span(name: str, /, stream: Any = None, **args: Any) -> Any:
         made, queue = _make(queue)
         if made is None:
             return _Off(name, stream, args)
-    made.name = name
+    made.name = name if type(name) is str else _text(name)
     made.queue = queue
     made.append = thread.append
     made.thread = thread
-    made.args = sanitize(args) if args else args
+    made.args = sanitize(args) if args else None
     return made
 
 
@@ -435,6 +444,7 @@ def window(name: str, /, stream: Any = None, **args: Any) -> Any:
         return inner
     # A pooled span lends its events to the window for good; the pool makes itself another.
     made = Window(inner.free, inner.start, inner.end)
+    inner.state = _CLOSED
     made.name, made.args, made.queue, made.append = inner.name, inner.args, inner.queue, inner.append
     made.thread = inner.thread
     return made.open()
@@ -444,10 +454,10 @@ def instant(name: str, /, **args: Any) -> None:
     """Mark a moment on this thread. Raises nothing."""
     if _on:
         thread = _buffer()
-        thread.append(_Instant(name, monotonic_ns(), sanitize(args) if args else args))
+        thread.append(_Instant(_text(name), monotonic_ns(), sanitize(args) if args else None))
 
 
-def counter(name: str, value: float, unit: str = "", /) -> None:
+def counter(name: str, value: float, unit: str = "") -> None:
     """Give a counter's value from now on; one row of the trace a name. ``unit``: "bytes", "ns", "percent" or none.
 
     Raises nothing: a value that is no number is not recorded.
@@ -460,7 +470,7 @@ def counter(name: str, value: float, unit: str = "", /) -> None:
             except Exception:  # whatever the program's object raises
                 _stats.failed += 1
                 return
-        _buffer().append(_Sample(name, monotonic_ns(), value, unit))
+        _buffer().append(_Sample(_text(name), monotonic_ns(), value, _text(unit)))
 
 
 def failure(error: object, stream: Any = None) -> None:
@@ -471,7 +481,7 @@ def failure(error: object, stream: Any = None) -> None:
     if not _on:
         return
     if stream is None:
-        hit = list(_queues.values())
+        hit = list(_all_queues)
     else:
         queue = _queues.get(stream) if type(stream) is int else None
         queue = queue or _resolve(stream)
@@ -533,12 +543,19 @@ def forget_everything() -> _Stats:
     Spans still open keep the buffers they were opened into, which nobody reads any more, and their queues are refused,
     so that a forked child never touches the device for its parent's windows.
     """
-    global _local_state, _threads, _queues, _host_free, _stats
-    for queue in _queues.values():
+    global _local_state, _threads, _queues, _all_queues, _host_free, _stats
+    for queue in _all_queues:
         queue.refuse("forgotten")
+    discard(_host_free)
     stats, _stats = _stats, _Stats()
-    _local_state, _threads, _queues, _host_free = _local(), [], {}, []
+    _local_state, _threads, _queues, _all_queues, _host_free = _local(), [], {}, [], []
     return stats
+
+
+def discard(pool: list[Span]) -> None:
+    """Empty a pool for good."""
+    while pool:
+        pool.pop().state = _CLOSED
 
 
 def stats() -> _Stats:
@@ -623,7 +640,7 @@ def _buffer() -> ThreadBuffer:
 
 
 def _new_thread() -> ThreadBuffer:
-    buffer = ThreadBuffer(get_native_id(), _thread_name())
+    buffer = ThreadBuffer(_next_thread(), get_native_id(), _thread_name())
     _local_state.buffer = buffer
     _local_state.end = _ThreadEnd(buffer)
     _threads.append(buffer)
@@ -661,6 +678,16 @@ def _task_scope() -> int:
     return id(_modules["_asyncio"].current_task(loop))
 
 
+def _text(name: Any) -> str:
+    """A name as exporters may have it, made on the program's own thread."""
+    if type(name) is str:
+        return name
+    try:
+        return shorten(str(name), LONGEST_DESCRIPTION)
+    except Exception:  # whatever the program's object raises
+        return f"<{type(name).__name__}>"
+
+
 def _why_not(captured: Any, otherwise: str) -> str:
     """Why a stream takes no event: a refused queue says so itself."""
     return captured[0] if isinstance(captured[0], str) else otherwise
@@ -673,5 +700,5 @@ def _describe(error: object) -> str:
         text = ""
     name = type(error).__name__
     if isinstance(error, str):
-        return error[:200]
-    return f"{name}: {text}"[:200] if text else name
+        return shorten(text, LONGEST_DESCRIPTION)
+    return shorten(f"{name}: {text}", LONGEST_DESCRIPTION) if text else name
