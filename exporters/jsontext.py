@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 
 
 def text(string: str) -> str:
-    """``string`` in quotes; only quotes, backslashes and control characters are escaped."""
+    """``string`` in quotes; only quotes, backslashes and control characters are escaped.
+
+    The engine takes any quote behind a backslash for part of the string, so a string that ends in an escaped backslash
+    would cost the whole trace: that one is escaped by its number.
+    """
     quoted: str = _quote(clean(string))
-    return quoted
+    return quoted[:-3] + '\\u005c"' if quoted.endswith('\\"') and string.endswith("\\") else quoted
 
 
 def value(item: object) -> str:

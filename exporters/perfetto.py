@@ -18,6 +18,7 @@ from __future__ import annotations
 from gputrace.model import COUNTER_TRACK, GROUP, LANE, STREAM, THREAD, Exporter
 
 from . import jsontext, wire
+from .output import Output
 from .schema import (
     BuiltinClock,
     ChromeEventBundle,
@@ -84,14 +85,14 @@ class Perfetto(Exporter):
         return wire.whole_messages(shard, Trace.packet)
 
     def __init__(self, file: IO[bytes], recording: Recording, process: Process) -> None:
-        self._file = file
+        self._output = Output(file)
         self._process = process
         self._offset_ns = recording.boottime_offset_ns
         # Flow ids and uuids come of seed + (number << 43) + counter. Within a recording no two sums are the same, as a
         # number has 20 bits at most and a counter fewer than 43; of two recordings the seeds are far apart. No sum
         # overflows or is 0, which to the engine means no track.
         id = int(recording.id, 16)
-        self._seed = (id ^ id >> 64) & _MASK64 >> 3 | 1
+        self._seed = (_mix(id >> 64) ^ id) & _MASK64 >> 3 | 1
         self._flow_base = self._seed + (process.number << 43)
         self._numbers = {0: process.number}  # by track id // 4094
         self._sequences: dict[int, Sequence] = {}  # by track id
@@ -108,26 +109,25 @@ class Perfetto(Exporter):
         if track.labels:
             labels = "\n".join(f"{name}: {value}" for name, value in track.labels.items())
             descriptor += wire.string(TrackDescriptor.description, labels)
-        self._file.write(_packet(sequence, TracePacket.track_descriptor, descriptor))
+        self._output.write(_packet(sequence, TracePacket.track_descriptor, descriptor))
         self._sequences[track.id] = Sequence(sequence, uuid, self._flow_base, self._offset_ns)
 
     def close_track(self, track: Track) -> None:
         self._sequences.pop(track.id, None)
 
     def write(self, track: Track, edges: Iterable[Edge]) -> None:
-        self._file.write(self._sequences[track.id].encode(edges))
+        self._output.write(self._sequences[track.id].encode(edges))
 
     def metadata(self, values: Mapping[str, object]) -> None:
         """The engine shows them as ``cr-K-process.NUMBER.NAME``, where K counts the calls of the whole trace."""
         prefix = f"process.{self._process.number}."
-        self._file.write(_metadata(self._own_sequence, {prefix + name: value for name, value in values.items()}))
+        self._output.write(_metadata(self._own_sequence, {prefix + name: value for name, value in values.items()}))
 
     def flush(self) -> None:
-        self._file.flush()
+        self._output.flush()
 
     def close(self) -> None:
-        if not self._file.closed:
-            self._file.close()
+        self._output.close()
 
     def _uuid(self, track_id: int) -> int:
         """A track's identity, and the process's own for 0: no two of a recording are the same, and hardly of any."""
@@ -141,7 +141,7 @@ class Perfetto(Exporter):
         body += wire.integer(ProcessDescriptor.start_timestamp_ns, process.start_ns + self._offset_ns)
         descriptor = wire.integer(TrackDescriptor.uuid, self._uuid(0)) + wire.message(TrackDescriptor.process, body)
         descriptor += wire.integer(TrackDescriptor.child_ordering, TrackDescriptor.EXPLICIT)
-        self._file.write(_packet(self._own_sequence, TracePacket.track_descriptor, descriptor))
+        self._output.write(_packet(self._own_sequence, TracePacket.track_descriptor, descriptor))
         # The engine keeps no command line from a descriptor.
         self.metadata({"pid": process.pid, "name": process.name, "command_line": process.command_line})
 
