@@ -7,7 +7,6 @@ It knows no windows.
 from __future__ import annotations
 
 import time
-from collections import deque
 from _thread import allocate_lock
 
 from gputrace.clock import Anchor, ClockMap, half_step_ns
@@ -30,18 +29,53 @@ TRIES: Final = 64
 GOOD_ENOUGH: Final = 1.3
 #: A bracket this many times the best one seen lately is a poor one.
 TOO_WIDE: Final = 32
-#: An anchor stream that does not answer for so long is stuck behind something: give this try up.
-STUCK_NS: Final = 50_000_000
+#: How many of the last anchors' widths "lately" means.
+WIDTHS_KEPT: Final = 32
+#: An anchor stream that does not answer for so long is stuck behind something.
+STUCK_NS: Final = 20_000_000
+
+
+class Stamp:
+    """A reached event's time on the device's clock, in its own ns.
+
+    ``error_ns`` is how far off it may be against the map; ``chained_ns`` how far off the chain of anchors may have been
+    by then (see `Anchor`), which counts between two stamps that were read against different anchors.
+    """
+
+    __slots__ = ("chained_ns", "device_ns", "error_ns")
+
+    def __init__(self, device_ns: int, error_ns: int, chained_ns: int) -> None:
+        self.device_ns = device_ns
+        self.error_ns = error_ns
+        self.chained_ns = chained_ns
+
+
+class Bracket:
+    """An event of the anchor stream, and the host clock just before it was recorded and just after it was seen done."""
+
+    __slots__ = ("event", "high_ns", "low_ns")
+
+    def __init__(self, event: Any, low_ns: int, high_ns: int) -> None:
+        self.event = event
+        self.low_ns = low_ns
+        self.high_ns = high_ns
+
+    @property
+    def width_ns(self) -> int:
+        return self.high_ns - self.low_ns
 
 
 class Anchoring:
     """Anchors of one device. Thread-safe; a lock is held while an anchor is taken, so nothing that the program's own
     thread calls may come here.
+
+    ``now_ns`` is the host's clock: another one is for tests.
     """
 
-    def __init__(self, device: Device, pool: EventPool) -> None:
+    def __init__(self, device: Device, pool: EventPool, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self.device = device
         self.pool = pool
+        self.now_ns = now_ns
         self.map = ClockMap(device.tick_ns)
         self.lock = allocate_lock()
         self.event: Any = None  # of the last anchor
@@ -50,7 +84,9 @@ class Anchoring:
         self.failed = 0
         self.last_width_ns = 0
         self._stream: Any = None
-        self._widths: deque[int] = deque(maxlen=32)
+        self._stuck: Any = None  # an event that the anchor stream has not answered for yet
+        self._widths: list[int] = []
+        self._closed = False
 
     def due(self, now_ns: int) -> bool:
         """Is it time for another anchor? Sooner after a failure."""
@@ -58,120 +94,167 @@ class Anchoring:
             return now_ns - self.taken_ns >= REFRESH_NS
         return now_ns - self.tried_ns >= RETRY_NS
 
-    def refresh(self, hurry: Callable[[], bool] = lambda: False) -> bool:
+    def refresh(self, hurry: Callable[[], bool] = lambda: False, tries: int = TRIES) -> bool:
         """Take an anchor and continue the map to it. Call inside ``device.active()`` and with `lock` held.
 
-        Blocks for some tens of microseconds where nothing competes; each of its up to 64 tries may lose the GIL for a
-        switch interval. ``hurry`` is asked between tries and ends them. A failure or a poor bracket keeps the last
-        anchor, and returns False. Raises nothing.
+        Blocks for some tens of microseconds where nothing competes; each of its tries may lose the GIL for a switch
+        interval. ``hurry`` is asked between tries and ends them. A failure or a poor bracket keeps the last anchor, and
+        returns False. Raises nothing.
         """
-        self.tried_ns = time.monotonic_ns()
-        try:
-            best = self._narrowest(hurry)
-            if best is None:
-                self.failed += 1
-                return False
-            event, low, high = best
-            if self._poor(high - low) or not self._accept(event, low, high):
-                self.failed += 1
-                self.pool.release(event)
-                return False
-        except DeviceError:
-            self.failed += 1
+        if self._closed:
             return False
-        self.taken_ns = self.tried_ns = time.monotonic_ns()
-        return True
+        self.tried_ns = self.now_ns()
+        try:
+            taken = self._answers() and self._take(hurry, tries)
+        except DeviceError:
+            taken = False
+        if taken:
+            self.taken_ns = self.tried_ns = self.now_ns()
+            return True
+        self.failed += 1
+        if self.event is None and self._stuck is None:
+            self._destroy_stream()  # a failed first anchor leaves nothing behind
+        return False
 
-    def device_ns(self, event: Any) -> tuple[int, int]:
-        """A reached event's device time and how far off it may be, both ns. Needs an anchor: see `event`.
+    def stamp(self, event: Any) -> Stamp:
+        """A reached event's device time. Needs an anchor: see `event`. Raises `DriverError`.
 
         The error is twice the reading's own half step: anchors between the event and the last one were chained by
-        readings that add up to no more. Raises `DriverError`.
+        readings that add up to no more.
         """
-        assert self.map.last is not None
+        last = self.map.last
+        assert last is not None
         elapsed_ns = round(self.device.elapsed_ms(self.event, event) * 1e6)
-        return self.map.last.device_ns + elapsed_ns, 2 * half_step_ns(elapsed_ns)
+        return Stamp(last.device_ns + elapsed_ns, 2 * half_step_ns(elapsed_ns), last.chained_ns)
 
     def close(self) -> None:
-        """Give the anchor's event back and destroy the stream."""
+        """Give the anchor's event back and destroy the stream. No anchor is taken after this."""
         with self.lock:
-            if self.event is not None:
-                self.pool.release(self.event)
-                self.event = None
-            if self._stream is not None:
-                stream, self._stream = self._stream, None
-                try:
-                    with self.device.active():
-                        self.device.stream_destroy(stream)
-                except DeviceError:
-                    pass  # the context took it along
+            self._closed = True
+            event, self.event = self.event, None
+            if event is not None:
+                self.pool.release(event)
+            self._let_go_stuck()
+            try:
+                with self.device.active():
+                    self._destroy_stream()
+            except DeviceError:
+                self._stream = None  # the context took it along
 
-    def _narrowest(self, hurry: Callable[[], bool]) -> tuple[Any, int, int] | None:
-        """Of up to 64 brackets the narrowest: its event, the host clock before it and after it (ns)."""
+    def forget(self) -> None:
+        """In a forked child: stream and events are the parent's, and so is whoever held the lock. Touches no driver."""
+        self.lock = allocate_lock()
+        self._closed = True
+        self.event = self._stream = self._stuck = None
+
+    def _answers(self) -> bool:
+        """Has the anchor stream got over what it was stuck behind, if it was?"""
+        if self._stuck is None:
+            return True
+        if not self.device.event_query(self._stuck):
+            return False
+        self._let_go_stuck()
+        return True
+
+    def _take(self, hurry: Callable[[], bool], tries: int) -> bool:
+        best = self._narrowest(hurry, tries)
+        if best is None:
+            return False
+        kept = False
+        try:
+            kept = not self._poor(best.width_ns) and self._accept(best)
+        finally:
+            if not kept:
+                self.pool.release(best.event)
+        return kept
+
+    def _narrowest(self, hurry: Callable[[], bool], tries: int) -> Bracket | None:
+        """Of so many brackets the narrowest; the first that is about as narrow as they get, if one is."""
         if self._stream is None:
             self._stream = self.device.stream_create()
-        best: tuple[Any, int, int] | None = None
-        spare: Any = None
+        best: Bracket | None = None
         target = GOOD_ENOUGH * min(self._widths, default=0)
         try:
-            for attempt in range(TRIES):
+            for attempt in range(tries):
                 if attempt and hurry():
                     break
-                event, spare = (self.pool.acquire() if spare is None else spare), None
-                try:
-                    low, high = self._bracket(event)
-                except DriverError:
-                    self.pool.release(event)
-                    raise
-                if high and (best is None or high - low < best[2] - best[1]):
-                    spare = None if best is None else best[0]
-                    best = (event, low, high)
-                else:
-                    spare = event
-                if best is not None and best[2] - best[1] <= target:
+                bracket = self._bracket()
+                if bracket is None:
                     break
-        except DriverError:
+                wider = best
+                if best is None or bracket.width_ns < best.width_ns:
+                    best = bracket
+                else:
+                    wider = bracket
+                if wider is not None:
+                    self.pool.release(wider.event)
+                if best.width_ns <= target:
+                    break
+        except DeviceError:
             if best is None:
                 raise
-        finally:
-            if spare is not None:
-                self.pool.release(spare)
+        except BaseException:
+            if best is not None:
+                self.pool.release(best.event)
+            raise
         if best is not None:
-            self._widths.append(best[2] - best[1])
+            self._widths = [*self._widths[1 - WIDTHS_KEPT :], best.width_ns]
         return best
 
-    def _bracket(self, event: Any) -> tuple[int, int]:
-        """The host clock just before the event was recorded and just after it was seen done; (0, 0) if it never was.
+    def _bracket(self) -> Bracket | None:
+        """One try; None if the stream does not answer.
 
         Asking in a loop, not waiting: a wait parks the thread, and waking it costs more than the whole bracket.
         """
-        record, stream, done, now_ns = self.device.event_record, self._stream, self.device.event_query, time.monotonic_ns
-        low = now_ns()
-        record(event, stream)
-        while not done(event):
-            if now_ns() - low > STUCK_NS:
-                return 0, 0
-        return low, now_ns()
+        record, stream, done, now_ns = self.device.event_record, self._stream, self.device.event_query, self.now_ns
+        event = self.pool.acquire()
+        try:
+            low_ns = now_ns()
+            record(event, stream)
+            while not done(event):
+                if now_ns() - low_ns > STUCK_NS:
+                    self._stuck = event
+                    return None
+            return Bracket(event, low_ns, now_ns())
+        except BaseException:
+            self.pool.release(event)
+            raise
 
     def _poor(self, width_ns: int) -> bool:
         if not self.taken_ns or self.tried_ns - self.taken_ns > MAX_AGE_NS - REFRESH_NS:
             return False
         return width_ns > TOO_WIDE * min(self._widths)
 
-    def _accept(self, event: Any, low: int, high: int) -> bool:
+    def _accept(self, bracket: Bracket) -> bool:
         """Chain the anchor to the last one and keep its event. False if the device's clock did not move on."""
         last = self.map.last
-        device_ns = 0
+        device_ns = chained_ns = 0
         if last is not None:
-            device_ns = last.device_ns + round(self.device.elapsed_ms(self.event, event) * 1e6)
-            if device_ns <= last.device_ns:
+            elapsed_ns = round(self.device.elapsed_ms(self.event, bracket.event) * 1e6)
+            if elapsed_ns <= 0:
                 return False
-        self.map.add(Anchor(device_ns, low, high))
-        self.last_width_ns = high - low
-        previous, self.event = self.event, event
+            device_ns = last.device_ns + elapsed_ns
+            chained_ns = last.chained_ns + half_step_ns(elapsed_ns)
+        self.map.add(Anchor(device_ns, bracket.low_ns, bracket.high_ns, chained_ns))
+        self.last_width_ns = bracket.width_ns
+        previous, self.event = self.event, bracket.event
         if previous is not None:
             self.pool.release(previous)
         return True
+
+    def _let_go_stuck(self) -> None:
+        event, self._stuck = self._stuck, None
+        if event is not None:
+            self.pool.release(event)
+
+    def _destroy_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is None:
+            return
+        try:
+            self.device.stream_destroy(stream)
+        except DeviceError:
+            return  # the context took it along
 
 
 class ClockQuality:

@@ -6,9 +6,7 @@ events are reused for as long as the pool lives. It knows nothing of what an eve
 
 from __future__ import annotations
 
-from _thread import allocate_lock
-
-from gputrace.errors import DriverError
+from gputrace.errors import DeviceError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,13 +16,22 @@ if TYPE_CHECKING:
 
 
 class EventPool:
-    """Events of one device. Thread-safe. Conservation holds on every path: created = pooled + live."""
+    """Events of one device. Thread-safe. Conservation holds on every path: created = pooled + live.
+
+    There is no lock: each step is one atomic operation of a list or a dict. A lock might be held by the very thread
+    that a signal's handler interrupts, and the handler may well open a window.
+    """
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.created = 0
+        self._all: dict[int, Any] = {}  # by id()
         self._free: list[Any] = []
-        self._lock = allocate_lock()
+        self._closed = False
+
+    @property
+    def created(self) -> int:
+        """Events that exist."""
+        return len(self._all)
 
     @property
     def pooled(self) -> int:
@@ -34,7 +41,7 @@ class EventPool:
     @property
     def live(self) -> int:
         """Events handed out and not yet back."""
-        return self.created - len(self._free)
+        return len(self._all) - len(self._free)
 
     def acquire(self) -> Any:
         """An event, to be given back with `release`. Never waits for the device.
@@ -45,26 +52,46 @@ class EventPool:
             return self._free.pop()
         except IndexError:
             pass
-        with self.device.active():
-            event = self.device.event_create()
-        with self._lock:
-            self.created += 1
+        event = None
+        try:
+            with self.device.active():
+                event = self.device.event_create()
+                self._all[id(event)] = event
+        except BaseException:
+            if event is not None:  # made, but then the caller's context could not be put back
+                self.release(event)
+            raise
         return event
 
     def release(self, event: Any) -> None:
         """Take an event back, whatever its state: recording a pending event again is allowed."""
         self._free.append(event)
+        if self._closed:
+            self.close()
 
     def close(self) -> None:
-        """Destroy the pooled events. A device that is gone took its events with it: its errors mean nothing here."""
+        """Destroy the pooled events, and from now on each event that comes back."""
+        self._closed = True
         try:
             with self.device.active():
-                while self._free:
-                    event = self._free.pop()
-                    with self._lock:
-                        self.created -= 1
-                    self.device.event_destroy(event)
-        except DriverError:
-            with self._lock:
-                self.created -= len(self._free)
-                self._free.clear()
+                self._destroy_pooled()
+        except DeviceError:  # the context is gone, and took its events with it
+            while self._free:
+                self._all.pop(id(self._free.pop()), None)
+
+    def forget(self) -> None:
+        """In a forked child: the events are the parent's. Touches no driver."""
+        self._free.clear()
+        self._all.clear()
+
+    def _destroy_pooled(self) -> None:
+        while True:
+            try:
+                event = self._free.pop()
+            except IndexError:
+                return
+            self._all.pop(id(event), None)
+            try:
+                self.device.event_destroy(event)
+            except DeviceError:
+                continue  # this one was gone already; the others may not be

@@ -7,10 +7,18 @@ from __future__ import annotations
 
 import enum
 import time
-from typing import TYPE_CHECKING, Final, Protocol
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from typing import Any, Final, Protocol
+
+    class Reader(Protocol):
+        """How a measurement asks its profiler."""
+
+        def poll(self, measurement: Measurement) -> None:
+            """Resolve the measurement if the device has been there; never waits for the device."""
+
 
 #: What a window reports when its events could not be read: one hour, a time that can win no tuning.
 UNREADABLE_NS: Final = 3600 * 1_000_000_000
@@ -24,21 +32,32 @@ class TimingMethod(enum.Enum):
 
 
 class Placement(enum.Enum):
-    """How a window's start was put on the host timeline."""
+    """How a window was put on the host timeline."""
 
     EXACT = "exact"  # between two anchors
-    APPROXIMATE = "approximate"  # beyond the first or last anchor, on the slope of the nearest piece
+    APPROXIMATE = "approximate"  # beyond the first or last anchor, on the slope of the nearest ones
     NONE = "none"  # not at all: no anchor could be taken, or the window could not be read
 
 
 class Reading:
-    """A window read back. All times are integer ns; ``start_ns`` is on the host's CLOCK_MONOTONIC.
+    """A window read back. All times are integer ns.
 
-    ``duration_ns`` is off by at most ``duration_uncertainty_ns``, ``start_ns`` by at most ``uncertainty_ns`` (None
-    where the window is not placed). ``error`` says why a window could not be read; its duration is then one hour.
+    ``duration_ns`` is on the clock that ``timing`` says, off by at most ``duration_uncertainty_ns``. ``start_ns`` and
+    ``end_ns`` are on the host's CLOCK_MONOTONIC, each off by at most ``uncertainty_ns`` (all None where the window is
+    not placed); as two clocks never run quite alike, they lie a little more or less than the duration apart. ``error``
+    says why a window could not be read; its duration is then one hour.
     """
 
-    __slots__ = ("duration_ns", "duration_uncertainty_ns", "error", "placement", "start_ns", "timing", "uncertainty_ns")
+    __slots__ = (
+        "duration_ns",
+        "duration_uncertainty_ns",
+        "end_ns",
+        "error",
+        "placement",
+        "start_ns",
+        "timing",
+        "uncertainty_ns",
+    )
 
     def __init__(
         self,
@@ -47,6 +66,7 @@ class Reading:
         timing: TimingMethod,
         duration_uncertainty_ns: int = 0,
         start_ns: int | None = None,
+        end_ns: int | None = None,
         placement: Placement = Placement.NONE,
         uncertainty_ns: int | None = None,
         error: Exception | None = None,
@@ -55,6 +75,7 @@ class Reading:
         self.duration_uncertainty_ns = duration_uncertainty_ns
         self.timing = timing
         self.start_ns = start_ns
+        self.end_ns = end_ns
         self.placement = placement
         self.uncertainty_ns = uncertainty_ns
         self.error = error
@@ -76,13 +97,6 @@ def unreadable(error: Exception, timing: TimingMethod = TimingMethod.DEVICE) -> 
     return Reading(UNREADABLE_NS, timing=timing, error=error)
 
 
-class Reader(Protocol):
-    """How a measurement asks its profiler."""
-
-    def poll(self, measurement: Measurement) -> None:
-        """Resolve the measurement if the device has been there; never waits for the device."""
-
-
 class Measurement:
     """A closed window's duration: now or later.
 
@@ -90,14 +104,18 @@ class Measurement:
     of times; every answer is the same `Reading`.
     """
 
-    def __init__(self, reader: Reader | None, reading: Reading | None = None) -> None:
+    __slots__ = ("_reader", "_reading", "window")
+
+    def __init__(self, reader: Reader | None, reading: Reading | None = None, window: Any = None) -> None:
         self._reader = reader
         self._reading = reading
+        self.window = window  # its profiler's: what there is to read
 
     def done(self) -> bool:
         """Has the device been there? Never waits for it."""
-        if self._reading is None and self._reader is not None:
-            self._reader.poll(self)
+        reader = self._reader  # another thread may resolve it meanwhile
+        if self._reading is None and reader is not None:
+            reader.poll(self)
         return self._reading is not None
 
     def result(self, timeout: float | None = None) -> Reading:
@@ -105,11 +123,15 @@ class Measurement:
         be called again. Never raises for a window that cannot be read: see `Reading.error`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        pause = _pauses()
+        pauses = _pauses()
         while not self.done():
-            if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"the device had not finished the window after {timeout} s")
-            time.sleep(next(pause))
+            pause = next(pauses)
+            if deadline is not None:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError(f"the device had not finished the window after {timeout} s")
+                pause = min(pause, left)
+            time.sleep(pause)
         assert self._reading is not None
         return self._reading
 
@@ -119,9 +141,9 @@ class Measurement:
     async def _wait(self) -> Reading:
         import asyncio  # a program that awaits has it already
 
-        pause = _pauses()
+        pauses = _pauses()
         while not self.done():
-            await asyncio.sleep(next(pause))
+            await asyncio.sleep(next(pauses))
         assert self._reading is not None
         return self._reading
 
@@ -133,7 +155,7 @@ class Measurement:
     def resolve(self, reading: Reading) -> None:
         """For its profiler: the answer."""
         self._reading = reading
-        self._reader = None
+        self._reader = self.window = None
 
     def __repr__(self) -> str:
         return f"Measurement({self._reading if self._reading is not None else 'pending'})"

@@ -10,21 +10,26 @@ It knows one device, and neither tracks nor files: a trace's windows are `hot` a
 
 from __future__ import annotations
 
+import os
 import time
 import weakref
-from _thread import allocate_lock
+from collections import deque
 
-from gputrace.anchoring import Anchoring
+from gputrace.anchoring import TRIES, Anchoring
 from gputrace.clock import half_step_ns
 from gputrace.devices import stream_handle
-from gputrace.errors import Capturing, DeviceError, DriverError, NotRegistered, Unreadable, WindowFailed, WrongStream
+from gputrace.errors import Capturing, DeviceError, Unreadable, UsageError
 from gputrace.events import EventPool
-from gputrace.measurement import Measurement, Placement, Reading, TimingMethod, unreadable
+from gputrace.measurement import UNREADABLE_NS, Measurement, Placement, Reading, TimingMethod, unreadable
+from gputrace.windows import Open, OpenWindows, Token, may_close, taken
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Final
+    from collections.abc import Callable, Hashable
+    from types import TracebackType
+    from typing import Any, Final, Self
 
+    from gputrace.anchoring import Stamp
     from gputrace.clock import Placed
     from gputrace.devices.base import Device
 
@@ -32,92 +37,26 @@ if TYPE_CHECKING:
 DIRECT_NS: Final = 1_000_000_000
 #: How long a read window waits for the anchor behind it before it is placed by extending the map.
 PATIENCE_NS: Final = 1_000_000_000
+#: Where somebody waits for a window, an anchor this young is extended rather than followed by another: a tuner asks a
+#: thousand times a second, and over so short a way the slope is as good as a bracket.
+FRESH_NS: Final = 10_000_000
+#: Tries at an anchor while somebody waits. Its bracket may be wider for it, and says so in the uncertainty.
+FEW_TRIES: Final = 8
 
 
-class Token:
-    """Stands for one open window; good for one `stop` or `abandon`."""
+class _Closed:
+    """A window whose end was recorded, on its way to a `Reading`."""
 
-    __slots__ = ("number",)
+    __slots__ = ("duration_error", "duration_ns", "end", "measurement", "read_ns", "stamp", "window")
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __repr__(self) -> str:
-        return f"Token({self.number})"
-
-
-class _Open:
-    """A window that has been opened and not closed."""
-
-    __slots__ = ("device_ns", "error", "handle", "start", "start_ns")
-
-    def __init__(self, handle: int, start: Any, start_ns: int = 0) -> None:
-        self.handle = handle
-        self.start = start
-        self.device_ns: tuple[int, int] | None = None  # of `start`, and its error, once read
-        self.start_ns = start_ns  # host clock, for the draining way
-        self.error: BaseException | None = None
-
-
-class OpenWindows:
-    """The windows open now, by token: what both profilers have in common. Thread-safe; never waits."""
-
-    def __init__(self) -> None:
-        self._open: dict[int, _Open] = {}
-        self._next = 0
-        self._lock = allocate_lock()
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def all(self) -> list[_Open]:
-        with self._lock:
-            return list(self._open.values())
-
-    def add(self, window: _Open) -> Token:
-        with self._lock:
-            number, self._next = self._next, self._next + 1
-            self._open[number] = window
-        return Token(number)
-
-    def take(self, token: Token) -> _Open | None:
-        """The token's window, which is open no longer; None if it was not open."""
-        with self._lock:
-            return self._open.pop(getattr(token, "number", -1), None)
-
-    def closing(self, token: Token, handle: int) -> tuple[_Open | None, BaseException | None]:
-        """The token's window, which is open no longer, and what stands against measuring it."""
-        window = self.take(token)
-        if window is None:
-            return None, NotRegistered(f"{token!r} was never issued here, or was used: a token closes one window, once")
-        if window.error is not None:
-            return window, window.error
-        if window.handle != handle:
-            return window, WrongStream(
-                f"the window was started on stream {window.handle:#x} and stopped on {handle:#x}: stop it where it started"
-            )
-        return window, None
-
-    def fail(self, error: BaseException, handle: int | None) -> None:
-        with self._lock:
-            for window in self._open.values():
-                if window.error is None and (handle is None or window.handle == handle):
-                    window.error = error
-
-
-class _Pending:
-    """A closed window whose events have not both been read."""
-
-    __slots__ = ("device_ns", "duration_error", "duration_ns", "end", "measurement", "read_ns", "start")
-
-    def __init__(self, window: _Open, end: Any, measurement: Measurement) -> None:
-        self.start = window.start
-        self.device_ns = window.device_ns
+    def __init__(self, window: Open, end: Any, profiler: EventProfiler) -> None:
+        self.window = window
         self.end = end
-        self.measurement = measurement
-        self.read_ns = 0  # host time at which both were read; 0: not yet
+        self.measurement = Measurement(profiler, window=self)
+        self.read_ns = 0  # host time at which the duration was read; 0: not yet
         self.duration_ns = 0
         self.duration_error = 0
+        self.stamp: Stamp | None = None  # of `end`, once read; the events are then back in the pool
 
 
 #: Profilers to keep anchored: the tracer's collector ticks them.
@@ -129,15 +68,23 @@ class EventProfiler:
 
     Streams are given by any of the handles that `gputrace.devices.stream_handle` takes; None is the legacy default
     stream. Raises nothing that depends on the device but `DriverError`, from `start` and `stop`, for a call it refused.
+
+    Close it, or use it as a context manager, to give its events and its anchor stream back to the device at once; one
+    that is dropped gives them back when it is collected.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        """``now_ns`` is the host's clock: another one is for tests."""
         self.device = device
         self.pool = EventPool(device)
-        self.anchoring = Anchoring(device, self.pool)
+        self.anchoring = Anchoring(device, self.pool, now_ns)
+        self._now_ns = now_ns
+        self._closing = False
         self._windows = OpenWindows()
-        self._closed: list[_Pending] = []  # appended to by whoever stops a window
-        self._pending: list[_Pending] = []  # under the anchoring's lock
+        self._stopped: deque[_Closed] = deque()  # appended to by whoever stops a window
+        # Under the anchoring's lock:
+        self._unread: dict[Hashable, deque[_Closed]] = {}  # by queue, in order
+        self._unplaced: list[_Closed] = []
         live_profilers.add(self)
 
     # Windows.
@@ -145,47 +92,45 @@ class EventProfiler:
     def start(self, stream: Any) -> Token:
         """Open a window at the stream's current position. Never waits for the device.
 
-        Raises `Capturing` for a stream under capture, and `DriverError` when the device refuses; there is then no
-        window and no token, and the events are back in the pool.
+        Raises `Capturing` for a stream under capture, `DriverError` when the device refuses, and `UsageError` for what
+        is no stream; there is then no window and no token, and the events are back in the pool.
         """
         handle = stream_handle(stream)
+        if self._closing:
+            raise UsageError("the profiler was closed: make another")
         if self.device.stream_capturing(handle):
             raise Capturing(f"stream {handle:#x} is being captured: measure the graph's replay instead")
         event = self.pool.acquire()
         try:
             self.device.event_record(event, handle)
+            return self._windows.add(Open(handle, event))
         except BaseException:
             self.pool.release(event)
             raise
-        return self._windows.add(_Open(handle, event))
 
     def stop(self, stream: Any, token: Token) -> Measurement:
         """Close a window at the stream's current position. Returns at once; the token is used up whatever happens.
 
         Raises `NotRegistered` (unknown or used token), `WrongStream`, `Capturing` (a capture began inside the window,
-        which is abandoned), the error given to `failure`, or `DriverError`. Nothing is then measured.
+        which is abandoned), the error given to `failure`, `DriverError`, or `UsageError` for what is no stream. Nothing
+        is then measured.
         """
-        handle = stream_handle(stream)
-        window, error = self._windows.closing(token, handle)
-        if window is None:
-            assert error is not None
-            raise error
+        window = taken(self._windows.take(token), token)
         end = None
         try:
-            if error is not None:
-                raise error
-            if self.device.stream_capturing(handle):
-                raise Capturing(f"a capture of stream {handle:#x} began inside the window, which is abandoned")
+            handle = may_close(window, stream, self.device)
             end = self.pool.acquire()
             self.device.event_record(end, handle)
+            closed = _Closed(window, end, self)
         except BaseException:
-            for event in (window.start, end):
-                if event is not None:
-                    self.pool.release(event)
+            self.pool.release(window.start)
+            if end is not None:
+                self.pool.release(end)
             raise
-        measurement = Measurement(self)
-        self._closed.append(_Pending(window, end, measurement))
-        return measurement
+        self._stopped.append(closed)
+        if self._closing:  # by another thread, since the window was taken
+            self.close()
+        return closed.measurement
 
     def abandon(self, token: Token) -> None:
         """Drop a window without measuring it. Silent, and harmless for a token that was used."""
@@ -199,10 +144,7 @@ class EventProfiler:
         A failed candidate would otherwise be measured as a very fast one. Stopping a poisoned window raises ``error``.
         Does nothing with no window open; windows already stopped keep their measurements.
         """
-        if not len(self._windows):
-            return
-        failed = error if isinstance(error, BaseException) else WindowFailed(str(error))
-        self._windows.fail(failed, None if stream is None else stream_handle(stream))
+        self._windows.fail(error, stream)
 
     # Reading back.
 
@@ -211,130 +153,213 @@ class EventProfiler:
 
         Raises nothing. A tracer's collector calls it; without one, asking a measurement does.
         """
-        if not (len(self._windows) or self._closed or self._pending):
-            return
-        with self.anchoring.lock:
-            self._take_closed()
+        # Whoever else holds the lock is at it already.
+        if self._busy and self.anchoring.lock.acquire(blocking=False):
             try:
-                with self.device.active():
-                    if self.anchoring.due(time.monotonic_ns()):
-                        self.anchoring.refresh()
-                    self._read_reached()
-                    self._settle()
-            except DeviceError as error:
-                self._give_up(error)
+                self._advance(TRIES, None)
+            finally:
+                self.anchoring.lock.release()
 
     def poll(self, measurement: Measurement) -> None:
-        """For `Measurement`: read what was reached, then settle this one now rather than at the next anchor."""
-        self.tick()
+        """For `Measurement`: as `tick`; a window that was reached is placed now rather than at the next anchor."""
         with self.anchoring.lock:
-            pending = next((p for p in self._pending if p.measurement is measurement), None)
-            if pending is None or not pending.read_ns:
-                return
-            try:
-                with self.device.active():
-                    # Somebody is waiting: an anchor behind the window places it exactly.
-                    self.anchoring.refresh()
-                    self._date(pending)
-                    self._settle(at_once=pending)
-            except DeviceError as error:
-                self._give_up(error)
+            if not measurement.resolved:
+                self._advance(FEW_TRIES, measurement)
 
     def close(self) -> None:
-        """Give every event and the anchor stream back to the device. Windows unread by then report one hour."""
+        """Give every event and the anchor stream back to the device. Windows unread by then report one hour; windows
+        still open are abandoned.
+        """
         live_profilers.discard(self)
+        self._closing = True
+        for window in self._windows.take_all():
+            self.pool.release(window.start)
         with self.anchoring.lock:
             self._give_up(Unreadable("the profiler was closed before the window was read"))
         self.anchoring.close()
         self.pool.close()
 
-    def _take_closed(self) -> None:
-        count = len(self._closed)  # the list may grow meanwhile: swapping it for a new one would lose windows
-        self._pending += self._closed[:count]
-        del self._closed[:count]
+    def __enter__(self) -> Self:
+        return self
 
-    def _read_reached(self) -> None:
-        if self.anchoring.event is not None:
-            self._date_open_windows()
-        for pending in self._pending:
-            if pending.read_ns:
-                continue
-            try:
-                # Both, not the end alone: the end implies the start only because they share a stream.
-                if self.device.event_query(pending.start) and self.device.event_query(pending.end):
-                    self._read(pending)
-            except DeviceError as error:
-                self._resolve(pending, unreadable(_why(error)))
-        self._forget_resolved()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
-    def _date_open_windows(self) -> None:
+    def __del__(self) -> None:
+        try:
+            if not self._closing:
+                self.close()
+        except Exception:
+            pass  # half made, or the interpreter is going down
+
+    def forget(self) -> None:
+        """In a forked child: windows, events and locks are the parent's. Touches no driver."""
+        self.pool.forget()
+        self.anchoring = Anchoring(self.device, self.pool, self._now_ns)
+        self._windows.take_all()
+        lost = Unreadable("the window belongs to the process that this one was forked from")
+        for closed in self._take_unresolved():
+            closed.measurement.resolve(Reading(UNREADABLE_NS, timing=TimingMethod.DEVICE, error=lost))
+
+    @property
+    def _busy(self) -> bool:
+        return bool(len(self._windows) or self._stopped or self._unread or self._unplaced)
+
+    def _advance(self, tries: int, asked: Measurement | None) -> None:
+        """One round, with the anchoring's lock held: anchor, read, place.
+
+        Each step can be broken off anywhere by a KeyboardInterrupt, since `Measurement.result` leads here, and the next
+        round goes on: a window is put in its new place before it leaves the old one, and is passed over where it has
+        been dealt with.
+        """
+        self._sort_stopped()
+        try:
+            with self.device.active():
+                if self.anchoring.due(self._now_ns()):
+                    self.anchoring.refresh(tries=tries)
+                self._read_open()
+                self._read_closed()
+                if asked is not None:
+                    self._hasten(asked)
+        except DeviceError as error:
+            self._give_up(error)
+        self._place(asked)
+
+    def _sort_stopped(self) -> None:
+        """Put windows stopped since the last round behind the others of their stream."""
+        stopped = self._stopped
+        while stopped:
+            self._unread.setdefault(stopped[0].window.queue, deque()).append(stopped[0])
+            stopped.popleft()
+
+    def _read_open(self) -> None:
         """Read the start of windows still open against an anchor near it: in an hour an f32 could not."""
-        for window in self._windows.all():
-            if window.device_ns is None:
-                try:
-                    if self.device.event_query(window.start):
-                        window.device_ns = self.anchoring.device_ns(window.start)
-                except DriverError:
-                    continue  # closing the window will tell
-
-    def _read(self, pending: _Pending) -> None:
-        """Read a window whose events were both reached, and give the events back as soon as nothing needs them."""
-        direct_ns = round(self.device.elapsed_ms(pending.start, pending.end) * 1e6)
-        pending.duration_ns = direct_ns
-        pending.duration_error = half_step_ns(direct_ns) + 2 * self.device.tick_ns
-        self._date(pending)
-        pending.read_ns = time.monotonic_ns()
-
-    def _date(self, pending: _Pending) -> None:
-        """Put the window's start on the device's clock, and a long window's duration together from the chain."""
-        if pending.start is None or self.anchoring.event is None:
+        if self.anchoring.event is None:
             return
-        if pending.device_ns is None:
-            pending.device_ns = self.anchoring.device_ns(pending.start)
-        if pending.duration_ns > DIRECT_NS:
-            (start_ns, start_error), (end_ns, end_error) = pending.device_ns, self.anchoring.device_ns(pending.end)
-            chained_error = start_error + end_error + 2 * self.device.tick_ns
-            if chained_error < pending.duration_error:
-                pending.duration_ns = end_ns - start_ns
-                pending.duration_error = chained_error
-        self._release(pending)
+        for window in self._windows.all():
+            try:
+                if window.stamp is None and self.device.event_query(window.start):
+                    window.stamp = self.anchoring.stamp(window.start)
+            except DeviceError:
+                continue  # closing the window will tell
+            if window.stamp is not None and window.placed is None:
+                window.placed = self.anchoring.map.place(window.stamp.device_ns, window.stamp.error_ns)
 
-    def _settle(self, at_once: _Pending | None = None) -> None:
-        """Place the read windows that the map reaches; those that waited long enough, by extending it."""
-        now_ns = time.monotonic_ns()
-        clock = self.anchoring.map
-        for pending in self._pending:
-            if not pending.read_ns:
+    def _read_closed(self) -> None:
+        """Read each stream's windows in order, as far as the device has got."""
+        for queue in list(self._unread):
+            waiting = self._unread[queue]
+            while waiting and self._read(waiting[0]):
+                waiting.popleft()
+            if not waiting:
+                del self._unread[queue]
+        for closed in self._unplaced:
+            if closed.stamp is None:
+                self._stamp(closed)
+
+    def _read(self, closed: _Closed) -> bool:
+        """Read a window, if the device has been there. One that cannot be read is answered for at once."""
+        if closed.read_ns or closed.measurement.resolved:
+            return True
+        try:
+            # Both, not the end alone: the end implies the start only because they share a stream.
+            if not (self.device.event_query(closed.window.start) and self.device.event_query(closed.end)):
+                return False
+            direct_ns = round(self.device.elapsed_ms(closed.window.start, closed.end) * 1e6)
+        except DeviceError as error:
+            self._resolve(closed, unreadable(_why(error)))
+            return True
+        closed.duration_ns = direct_ns
+        closed.duration_error = half_step_ns(direct_ns) + self.device.tick_ns
+        self._unplaced.append(closed)
+        closed.read_ns = self._now_ns()
+        self._stamp(closed)
+        return True
+
+    def _stamp(self, closed: _Closed) -> None:
+        """Put a read window on the device's clock, and give its events back: the next anchor is all it waits for."""
+        if self.anchoring.event is None:
+            return
+        window = closed.window
+        try:
+            start = window.stamp or self.anchoring.stamp(window.start)
+            end = self.anchoring.stamp(closed.end)
+        except DeviceError:
+            return  # its duration is known all the same; patience will end the wait for a place
+        window.stamp, closed.stamp = start, end
+        if closed.duration_ns > DIRECT_NS:
+            chained_error = start.error_ns + end.error_ns + end.chained_ns - start.chained_ns + self.device.tick_ns
+            if chained_error < closed.duration_error:
+                closed.duration_ns = end.device_ns - start.device_ns
+                closed.duration_error = chained_error
+        self._release(closed)
+
+    def _hasten(self, asked: Measurement) -> None:
+        """Somebody waits for this window: once it is read, see to an anchor behind it, or one near enough."""
+        closed, anchoring = asked.window, self.anchoring
+        if closed is None or closed.stamp is None or self._now_ns() - anchoring.taken_ns <= FRESH_NS:
+            return
+        reach_ns = anchoring.map.reach_ns
+        if reach_ns is None or closed.stamp.device_ns > reach_ns:
+            anchoring.refresh(tries=FEW_TRIES)
+
+    def _place(self, asked: Measurement | None) -> None:
+        """Answer for the read windows that the map reaches. For the one that is asked for, and for those that waited
+        long enough, by extending it.
+        """
+        patient_ns = self._now_ns() - PATIENCE_NS
+        for closed in self._unplaced:
+            if closed.measurement.resolved or not closed.read_ns:
                 continue
-            placed = clock.place(*pending.device_ns) if pending.device_ns else None
-            if placed is None and pending is not at_once and now_ns - pending.read_ns < PATIENCE_NS:
-                continue
-            if placed is None and pending.device_ns:
-                clock.extend(pending.device_ns[0])
-                placed = clock.place(*pending.device_ns)
-            self._resolve(pending, _reading(pending, placed))
-        self._forget_resolved()
+            start, end = self._edges(closed)
+            if start is None or end is None:
+                if closed.measurement is not asked and closed.read_ns > patient_ns:
+                    continue
+                if closed.stamp is not None:
+                    self.anchoring.map.extend(closed.stamp.device_ns)
+                    start, end = self._edges(closed)
+            self._resolve(closed, _reading(closed, start, end))
+        self._unplaced = [closed for closed in self._unplaced if not closed.measurement.resolved]
 
-    def _forget_resolved(self) -> None:
-        self._pending = [p for p in self._pending if not p.measurement.resolved]
+    def _edges(self, closed: _Closed) -> tuple[Placed | None, Placed | None]:
+        """Where a window starts and ends, as far as the map reaches. A start once placed stays there."""
+        window, end, clock = closed.window, closed.stamp, self.anchoring.map
+        if window.placed is None and window.stamp is not None:
+            window.placed = clock.place(window.stamp.device_ns, window.stamp.error_ns)
+        return window.placed, None if end is None else clock.place(end.device_ns, end.error_ns)
 
-    def _resolve(self, pending: _Pending, reading: Reading) -> None:
-        self._release(pending)
-        pending.measurement.resolve(reading)
+    def _resolve(self, closed: _Closed, reading: Reading) -> None:
+        self._release(closed)
+        closed.measurement.resolve(reading)
 
-    def _release(self, pending: _Pending) -> None:
-        if pending.start is not None:
-            self.pool.release(pending.start)
-            self.pool.release(pending.end)
-            pending.start = pending.end = None
+    def _release(self, closed: _Closed) -> None:
+        end, closed.end = closed.end, None
+        if end is not None:
+            self.pool.release(closed.window.start)
+            self.pool.release(end)
 
     def _give_up(self, error: DeviceError | Unreadable) -> None:
         """The device is gone: whatever is unread now can never be read."""
-        self._take_closed()
-        pending, self._pending = self._pending, []
-        for window in pending:
-            reading = _reading(window, None) if window.read_ns else unreadable(_why(error))
-            self._resolve(window, reading)
+        for closed in self._take_unresolved():
+            if not closed.measurement.resolved:
+                self._resolve(closed, _reading(closed) if closed.read_ns else unreadable(_why(error)))
+
+    def _take_unresolved(self) -> list[_Closed]:
+        self._sort_stopped()
+        unread, self._unread = self._unread, {}
+        unplaced, self._unplaced = self._unplaced, []
+        return [*unplaced, *(closed for waiting in unread.values() for closed in waiting)]
+
+
+def _after_fork_in_child() -> None:
+    for profiler in list(live_profilers):
+        profiler.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _why(error: Exception) -> Unreadable:
@@ -345,19 +370,13 @@ def _why(error: Exception) -> Unreadable:
     return unread
 
 
-def _reading(pending: _Pending, placed: Placed | None) -> Reading:
-    if placed is None:
-        return Reading(
-            pending.duration_ns, timing=TimingMethod.DEVICE, duration_uncertainty_ns=pending.duration_error
-        )
-    return Reading(
-        pending.duration_ns,
-        timing=TimingMethod.DEVICE,
-        duration_uncertainty_ns=pending.duration_error,
-        start_ns=placed.host_ns,
-        placement=Placement.EXACT if placed.exact else Placement.APPROXIMATE,
-        uncertainty_ns=placed.error_ns,
-    )
+def _reading(closed: _Closed, start: Placed | None = None, end: Placed | None = None) -> Reading:
+    reading = Reading(closed.duration_ns, timing=TimingMethod.DEVICE, duration_uncertainty_ns=closed.duration_error)
+    if start is not None and end is not None:
+        reading.start_ns, reading.end_ns = start.host_ns, end.host_ns
+        reading.placement = Placement.EXACT if start.exact and end.exact else Placement.APPROXIMATE
+        reading.uncertainty_ns = max(start.error_ns, end.error_ns)
+    return reading
 
 
 class TimestampProfiler:
@@ -373,22 +392,21 @@ class TimestampProfiler:
         self._windows = OpenWindows()
 
     def start(self, stream: Any) -> Token:
-        """Drain the stream and open a window. Blocks. Raises `Capturing` and `DriverError`."""
+        """Drain the stream and open a window. Blocks. Raises as `EventProfiler.start` does."""
         handle = stream_handle(stream)
-        return self._windows.add(_Open(handle, None, self._drain(handle)))
+        if self.device.stream_capturing(handle):
+            raise Capturing(f"stream {handle:#x} is being captured: it cannot be waited for")
+        return self._windows.add(Open(handle, None, self._drain(handle)))
 
     def stop(self, stream: Any, token: Token) -> Measurement:
         """Drain the stream and close the window. Blocks. Raises as `EventProfiler.stop` does."""
-        handle = stream_handle(stream)
-        window, error = self._windows.closing(token, handle)
-        if error is not None:
-            raise error
-        assert window is not None
-        end_ns = self._drain(handle)
+        window = taken(self._windows.take(token), token)
+        end_ns = self._drain(may_close(window, stream, self.device))
         reading = Reading(
             end_ns - window.start_ns,
             timing=TimingMethod.SYSTEM,
             start_ns=window.start_ns,
+            end_ns=end_ns,
             placement=Placement.EXACT,
             uncertainty_ns=0,
         )
@@ -400,21 +418,27 @@ class TimestampProfiler:
 
     def failure(self, error: BaseException | str, stream: Any = None) -> None:
         """As `EventProfiler.failure`."""
-        failed = error if isinstance(error, BaseException) else WindowFailed(str(error))
-        self._windows.fail(failed, None if stream is None else stream_handle(stream))
+        self._windows.fail(error, stream)
 
     def close(self) -> None:
         """Give every event back to the device."""
         self.pool.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
     def _drain(self, handle: int) -> int:
         """Wait until the stream has done all it was given; the host clock then, in ns."""
-        if self.device.stream_capturing(handle):
-            raise Capturing(f"stream {handle:#x} is being captured: it cannot be waited for")
         event = self.pool.acquire()
         try:
             self.device.event_record(event, handle)
-            self.device.event_wait(event)
+            with self.device.active():
+                self.device.event_wait(event)
             return time.monotonic_ns()
         finally:
             self.pool.release(event)

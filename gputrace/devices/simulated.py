@@ -13,11 +13,12 @@ from _thread import RLock
 from contextlib import nullcontext
 from math import cos, pi, sin
 
-from gputrace.devices.base import LEGACY_DEFAULT, Backend, Device, Stream
+from gputrace.devices.base import AMBIENT_HANDLES, LEGACY_DEFAULT, Backend, Device, Stream
 from gputrace.errors import DriverError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from typing import Any
 
@@ -31,7 +32,8 @@ class DriftingClock:
     """A device clock as a function of host time: an offset, a skew, a slow wander, and a tick it counts in.
 
     ``skew_ppm`` is constant. ``wander_ppm`` is the amplitude of a sine over ``wander_period_s`` added to the rate; its
-    integral is taken exactly. ``tick_ns`` is what stamps are rounded down to.
+    integral is taken exactly. ``tick_ns`` is what stamps are rounded down to. It shows ``offset_ns`` at the host time
+    ``origin_ns`` (by default now).
     """
 
     def __init__(
@@ -41,13 +43,14 @@ class DriftingClock:
         wander_period_s: float = 7.0,
         tick_ns: int = 32,
         offset_ns: int = 5_000_000_000,
+        origin_ns: int | None = None,
     ) -> None:
         self.skew_ppm = skew_ppm
         self.wander_ppm = wander_ppm
         self.wander_period_s = wander_period_s
         self.tick_ns = tick_ns
         self.offset_ns = offset_ns
-        self.origin_ns = time.monotonic_ns()
+        self.origin_ns = time.monotonic_ns() if origin_ns is None else origin_ns
 
     def device_ns(self, host_ns: int) -> int:
         """What the clock shows at a host time (CLOCK_MONOTONIC, ns)."""
@@ -102,7 +105,7 @@ class SimulatedStream:
 
     def synchronize(self) -> None:
         """Block until the queue is empty."""
-        _sleep_until(self.idle_at_ns)
+        self.gpu.sleep_until(self.idle_at_ns)
 
     def begin_capture(self) -> None:
         """From here to `end_capture` launches are noted in a graph, not run."""
@@ -118,19 +121,27 @@ class SimulatedStream:
         return self._capture_ns is not None
 
     def _next_start_ns(self) -> int:
-        return max(time.monotonic_ns() + self.gpu.submit_delay_ns, self.idle_at_ns)
+        return max(self.gpu.now_ns() + self.gpu.submit_delay_ns, self.idle_at_ns)
 
 
 class SimulatedGPU(Device):
     """One simulated GPU with one context.
 
     ``submit_delay_ns`` passes between a launch and its earliest start. ``fail_after`` makes every call fail once so
-    many events were recorded, as a lost device does (None: never).
+    many events were recorded, as a lost device does (None: never). ``now_ns`` is the host's clock, and ``sleep`` (in
+    seconds) waits on it: others are for tests.
     """
 
     kind = "simulated"
 
-    def __init__(self, ordinal: int = 0, clock: DriftingClock | None = None, submit_delay_ns: int = 4_000) -> None:
+    def __init__(
+        self,
+        ordinal: int = 0,
+        clock: DriftingClock | None = None,
+        submit_delay_ns: int = 4_000,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self.ordinal = ordinal
         self.name = "Simulated GPU"
         self.context = ordinal + 1
@@ -138,6 +149,8 @@ class SimulatedGPU(Device):
         self.tick_ns = self.clock.tick_ns
         self.labels: dict[str, Any] = {"simulated": True, "clock skew (ppm)": self.clock.skew_ppm}
         self.submit_delay_ns = submit_delay_ns
+        self.now_ns = now_ns
+        self._sleep = sleep
         self.fail_after: int | None = None
         self.lock = RLock()
         self.live_events = 0
@@ -146,7 +159,7 @@ class SimulatedGPU(Device):
         self._next_id = 1
         self._streams: dict[int, SimulatedStream] = {}
         self._default = SimulatedStream(self, LEGACY_DEFAULT, 0, "default stream")
-        self._streams[LEGACY_DEFAULT] = self._default
+        self._streams.update(dict.fromkeys(AMBIENT_HANDLES, self._default))  # threads share it
         self.record_raw = self._record
         self.capturing_raw = self._capturing
         self.elapsed_raw = self._elapsed
@@ -159,6 +172,11 @@ class SimulatedGPU(Device):
         if name:
             stream.name = name
         return stream
+
+    def sleep_until(self, host_ns: int) -> None:
+        """Block until a host time (CLOCK_MONOTONIC, ns)."""
+        while (left_ns := host_ns - self.now_ns()) > 0:
+            self._sleep(left_ns / 1e9)
 
     # What the device protocol asks for.
 
@@ -184,11 +202,11 @@ class SimulatedGPU(Device):
         self._check("event_query")
         if event.captured:
             raise DriverError("event_query", 907, "captured event")
-        return time.monotonic_ns() >= event.true_host_ns
+        return self.now_ns() >= event.true_host_ns
 
     def event_wait(self, event: SimulatedEvent) -> None:
         self._check("event_wait")
-        _sleep_until(event.true_host_ns)
+        self.sleep_until(event.true_host_ns)
         self._check("event_wait")
 
     def elapsed_ms(self, start: SimulatedEvent, end: SimulatedEvent) -> float:
@@ -236,7 +254,7 @@ class SimulatedGPU(Device):
             return 999, 0.0
         if not (start.recorded and end.recorded) or start.captured or end.captured:
             return 400, 0.0
-        if time.monotonic_ns() < max(start.true_host_ns, end.true_host_ns):
+        if self.now_ns() < max(start.true_host_ns, end.true_host_ns):
             return NOT_READY, 0.0
         ns = self.clock.device_ns(end.true_host_ns) - self.clock.device_ns(start.true_host_ns)
         return 0, _F32.unpack(_F32.pack(ns / 1e6))[0]
@@ -257,7 +275,7 @@ class SimulatedGPU(Device):
             return stream
         try:
             return self._streams[stream]
-        except KeyError:
+        except (KeyError, TypeError):
             raise DriverError("stream", 400, "invalid handle", f"{stream!r} is no stream of this device") from None
 
 
@@ -292,8 +310,3 @@ def default_gpu() -> SimulatedGPU:
     if _default is None:
         _default = SimulatedGPU()
     return _default
-
-
-def _sleep_until(host_ns: int) -> None:
-    while (left_ns := host_ns - time.monotonic_ns()) > 0:
-        time.sleep(left_ns / 1e9)
