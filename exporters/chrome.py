@@ -42,6 +42,7 @@ FLOWS_KEPT = 65_536
 #: Bytes of a shard's end looked at in one step.
 CHUNK = 1 << 16
 
+_BEGINS = (BEGIN, SLICE)
 _LINE_END = b"},\n"
 _TAILS = [f".{ns:03d}}},\n" for ns in range(1000)]
 
@@ -210,19 +211,18 @@ class _Lines:
             if ns < last:
                 ns = last
             last = ns
+            time = f"{ns // 1000}{tails[ns % 1000]}"
+            if args or flow:
+                append(self._any(time, BEGIN if kind == SLICE else kind, name, args, flow))
+            elif kind == END:
+                append(end + time)
+            elif kind in _BEGINS and name in begins:
+                append(begins[name] + time)
+            else:
+                append(self._any(time, BEGIN if kind == SLICE else kind, name, args, flow))
             if kind == SLICE:
-                append(self._any(f"{ns // 1000}{tails[ns % 1000]}", BEGIN, name, args, flow))
                 last = max(end_ns - base, ns)
                 append(f"{end}{last // 1000}{tails[last % 1000]}")
-                continue
-            if not args and not flow:
-                if kind == END:
-                    append(f"{end}{ns // 1000}{tails[ns % 1000]}")
-                    continue
-                if kind == BEGIN and name in begins:
-                    append(f"{begins[name]}{ns // 1000}{tails[ns % 1000]}")
-                    continue
-            append(self._any(f"{ns // 1000}{tails[ns % 1000]}", kind, name, args, flow))
         self._last_ns = last
         return "".join(out)
 

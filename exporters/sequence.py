@@ -145,64 +145,51 @@ class Sequence:
         end_near, end_far, tag = self._end_near, self._end_far, _TIMESTAMP_TAG[0]
         for ts, kind, name, args, flow, end_ns in edges:
             delta = ts - last
-            if kind == SLICE:
-                # A begin, and an end right behind it: the begin's way is a begin's, the end's is short.
-                span = end_ns - ts
-                if not args and 0 <= delta < _FAR and 0 <= span < _FAR:
+            if delta < 0:
+                ts, delta = last, 0
+            last = ts
+            if not args and delta < _FAR:
+                if kind == SLICE or kind == BEGIN:  # noqa: SIM109 - a tuple would be built every time
+                    # `try` costs nothing until a name is met for the first time.
                     try:
-                        if flow:
-                            if delta < _NEAR:
-                                head = flow_near[name] + pack_flow(flow_base + flow, tag) + pairs[delta]
+                        if delta < _NEAR:
+                            if flow:
+                                packet = flow_near[name] + pack_flow(flow_base + flow, tag) + pairs[delta]
                             else:
-                                time = low[delta & 0x7F] + pairs[delta >> 7]
-                                head = flow_far[name] + pack_flow(flow_base + flow, tag) + time
-                        elif delta < _NEAR:
-                            head = near[name] + pairs[delta]
+                                packet = near[name] + pairs[delta]
+                        elif flow:
+                            time = low[delta & 0x7F] + pairs[delta >> 7]
+                            packet = flow_far[name] + pack_flow(flow_base + flow, tag) + time
                         else:
-                            head = far[name] + low[delta & 0x7F] + pairs[delta >> 7]
-                        if span < _NEAR:
-                            append(head + end_near + pairs[span])
-                        else:
-                            append(head + end_far + low[span & 0x7F] + pairs[span >> 7])
-                        last = end_ns
-                        continue
+                            packet = far[name] + low[delta & 0x7F] + pairs[delta >> 7]
                     except KeyError:
-                        pass
-                if delta < 0:
-                    delta, ts = 0, last
-                last = max(end_ns, ts)
-                append(self._any(delta, BEGIN, name, args, flow))
-                append(self._any(last - ts, END, None, None, 0))
-                continue
-            if not args and 0 <= delta < _FAR:
-                last = ts
-                if kind == END and not flow:
+                        packet = self._any(delta, BEGIN, name, args, flow)
+                    if kind == BEGIN:
+                        append(packet)
+                        continue
+                elif kind == END and not flow:
                     if delta < _NEAR:
                         append(end_near + pairs[delta])
                     else:
                         append(end_far + low[delta & 0x7F] + pairs[delta >> 7])
                     continue
-                if kind == BEGIN:
-                    # `try` costs nothing until a name is met for the first time.
-                    try:
-                        if delta < _NEAR:
-                            if flow:
-                                append(flow_near[name] + pack_flow(flow_base + flow, tag) + pairs[delta])
-                            else:
-                                append(near[name] + pairs[delta])
-                        elif flow:
-                            time = low[delta & 0x7F] + pairs[delta >> 7]
-                            append(flow_far[name] + pack_flow(flow_base + flow, tag) + time)
-                        else:
-                            append(far[name] + low[delta & 0x7F] + pairs[delta >> 7])
-                        continue
-                    except KeyError:
-                        pass
-            elif delta < 0:
-                delta = 0
+                else:
+                    append(self._any(delta, kind, name, args, flow))
+                    continue
+            elif kind == SLICE:
+                packet = self._any(delta, BEGIN, name, args, flow)
             else:
-                last = ts
-            append(self._any(delta, kind, name, args, flow))
+                append(self._any(delta, kind, name, args, flow))
+                continue
+            # A slice in one piece: its end follows its begin.
+            delta = end_ns - ts
+            if 0 <= delta < _NEAR:
+                append(packet + end_near + pairs[delta])
+            elif 0 <= delta < _FAR:
+                append(packet + end_far + low[delta & 0x7F] + pairs[delta >> 7])
+            else:
+                append(packet + self._any(max(delta, 0), END, None, None, 0))
+            last = max(end_ns, ts)
         self._last_ns = last
         return b"".join(out)
 

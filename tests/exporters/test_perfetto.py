@@ -50,8 +50,9 @@ def packets(data: bytes) -> list[Any]:
 
 def unknown(message: Any) -> Iterator[str]:
     """Fields of a message, and of all in it, that its descriptor does not know."""
-    for field in UnknownFieldSet(message):
-        yield f"{message.DESCRIPTOR.name}.{field.field_number}"
+    fields = UnknownFieldSet(message)
+    for i in range(len(fields)):
+        yield f"{message.DESCRIPTOR.name}.{fields[i].field_number}"
     for field, value in message.ListFields():
         if field.message_type is not None:
             for part in value if field.is_repeated else [value]:
@@ -280,7 +281,7 @@ class Reluctant(io.RawIOBase):
 def test_short_writes_are_finished() -> None:
     file = Reluctant(1 << 30, 7)
     script = full()
-    writer = Perfetto(file, RECORDING, script.process)  # type: ignore[arg-type]
+    writer = Perfetto(file, RECORDING, script.process)
     for track in script.tracks:
         writer.open_track(track)
     for track, edges in script.batches:
@@ -293,7 +294,7 @@ def test_nothing_follows_a_torn_record() -> None:
     script = full()
     shard = script.shard(Perfetto)
     file = Reluctant(len(shard) - 20, 1 << 20)
-    writer = Perfetto(file, RECORDING, script.process)  # type: ignore[arg-type]
+    writer = Perfetto(file, RECORDING, script.process)
     for track in script.tracks:
         writer.open_track(track)
     *most, last = script.batches
