@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pty
 import select
@@ -10,17 +9,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.record.running import PYTHON, left_behind, recording
+from tests.record.running import PYTHON, left_behind, recording, start
 
 
 class Terminal:
-    """A command in a session of its own, on a pseudo-terminal that we hold the other end of."""
+    """A command in a session of its own, on a pseudo-terminal that we hold the far end of."""
 
     def __init__(self, command: list[Any], cwd: Path) -> None:
-        self.pid, self.end = pty.fork()
-        if self.pid == 0:
-            os.chdir(cwd)
-            os.execv(command[0], command)
+        self.end, self.other_end = pty.openpty()
+        name = os.ttyname(self.other_end)
+        # The first terminal that a session's leader opens becomes the session's.
+        adopt = ["sh", "-c", 'terminal=$1; shift; exec "$@" <"$terminal" >"$terminal" 2>&1', "sh", name]
+        self.process = start([*adopt, *command], cwd, start_new_session=True)
         self.shown = b""
 
     def read_until(self, text: bytes, timeout_s: float = 30.0) -> None:
@@ -28,11 +28,7 @@ class Terminal:
         while text not in self.shown:
             assert time.monotonic() < end_s, self.shown
             if select.select([self.end], [], [], 0.1)[0]:
-                try:
-                    self.shown += os.read(self.end, 65536)
-                except OSError:  # the last process that had the terminal is gone
-                    break
-        assert text in self.shown, self.shown
+                self.shown += os.read(self.end, 65536)
 
     def press(self, keys: bytes) -> None:
         os.write(self.end, keys)
@@ -41,12 +37,11 @@ class Terminal:
         end_s = time.monotonic() + 30
         while time.monotonic() < end_s:
             if select.select([self.end], [], [], 0.05)[0]:
-                with contextlib.suppress(OSError):  # the last process that had the terminal is gone
-                    self.shown += os.read(self.end, 65536)
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
+                self.shown += os.read(self.end, 65536)
+            elif self.process.poll() is not None:
                 os.close(self.end)
-                return os.waitstatus_to_exitcode(status)
+                os.close(self.other_end)
+                return self.process.returncode
         raise AssertionError(f"still running: {self.shown!r}")
 
 
@@ -89,7 +84,8 @@ def test_ctrl_c_that_kills_the_command_is_what_the_caller_sees(tmp_path: Path) -
 import gputrace, time
 with gputrace.span("waiting"):
     print("ready", flush=True)
-    time.sleep(60)
+    for _ in range(600):
+        time.sleep(0.1)  # in turns: Python misses a signal that comes on the way into a sleep until its end
 """
     terminal = Terminal(recording(PYTHON, "-c", program), tmp_path)
     terminal.read_until(b"ready")
