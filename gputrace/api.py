@@ -5,7 +5,9 @@ Importing it costs what joining shards needs, so `gputrace` does so only when as
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 
 from gputrace import tracer
 from gputrace.errors import UsageError
@@ -51,6 +53,7 @@ class trace:  # noqa: N801  (reads as a function: `with gputrace.trace("out.pftr
             raise UsageError(f"cannot start to record: {error}") from error
         self._session, self._tracer = session, started
         started.start()
+        atexit.register(self._at_exit)
         return self
 
     def stop(self) -> Summary:
@@ -58,6 +61,7 @@ class trace:  # noqa: N801  (reads as a function: `with gputrace.trace("out.pftr
         if self._tracer is not None and self._session is not None:
             running, session = self._tracer, self._session
             self._tracer = self._session = None
+            atexit.unregister(self._at_exit)
             running.stop()
             if os.getpid() != running.pid:  # a forked child came here: the recording is its parent's
                 raise UsageError("the recording belongs to the process that started it")
@@ -72,6 +76,8 @@ class trace:  # noqa: N801  (reads as a function: `with gputrace.trace("out.pftr
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._tracer is not None and os.getpid() != self._tracer.pid:
+            return  # a forked child leaves the block: the recording is its parent's
         if error is None:
             self.stop()
             return
@@ -79,6 +85,14 @@ class trace:  # noqa: N801  (reads as a function: `with gputrace.trace("out.pftr
             self.stop()
         except Exception as failed:  # the program's own exception goes first
             error.add_note(f"gputrace: the trace was not written: {failed}")
+
+    def _at_exit(self) -> None:
+        """The program ends without `stop`: the trace is written all the same."""
+        if self._tracer is not None and os.getpid() == self._tracer.pid:
+            try:
+                self.stop()
+            except Exception as error:  # nobody is left to raise it to
+                sys.stderr.write(f"gputrace: {error}\n")
 
 
 def device(kind: str = "cuda", stream: Any = None) -> Device:

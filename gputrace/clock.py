@@ -185,6 +185,11 @@ class ClockMap:
         """The device time up to which the map can place; None before the first anchor."""
         return None if self._end is None else self._end[0]
 
+    @property
+    def ready(self) -> bool:
+        """Can anything be placed yet? One anchor alone tells no rate, unless `extend` was asked to do without."""
+        return bool(self.pieces) or self._before is not None
+
     def add(self, anchor: Anchor) -> Piece | None:
         """Continue the map to a new anchor, later than the last one on the device's clock. Returns the new piece.
 
@@ -240,7 +245,7 @@ class ClockMap:
         ``read_error_ns`` is how far off the device time itself may be (see `anchoring.Stamp`). A time before the first
         anchor waits for a second one, which tells the rate, or for `extend`.
         """
-        if self._end is None or device_ns > self._end[0] or not (self.pieces or self._before):
+        if self._end is None or device_ns > self._end[0] or not self.ready:
             return None
         piece = self.piece_at(device_ns)
         error = piece.error_ns(device_ns) + read_error_ns + self.tick_ns

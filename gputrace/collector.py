@@ -5,6 +5,7 @@ A bare `_thread`, not a `threading.Thread`: the program must not find it among i
 
 from __future__ import annotations
 
+import _signal
 import os
 import time
 from _thread import allocate_lock, get_native_id, start_new_thread
@@ -49,12 +50,18 @@ class Collector:
             if not self._gone.acquire(blocking=False):
                 return False  # an earlier thread was given up on and still runs
             self._running = True
+            self._tid = 0
             try:
                 start_new_thread(self._run, ())
             except RuntimeError:
                 self._running = False
                 self._gone.release()
                 return False
+            except BaseException:  # a signal's handler raised: the thread may run, or may not
+                if not self._tid:
+                    self._running = False
+                    self._gone.release()
+                raise
         return True
 
     def ring(self) -> None:
@@ -82,6 +89,9 @@ class Collector:
 
     def _run(self) -> None:
         self._tid = get_native_id()
+        if hasattr(_signal, "pthread_sigmask"):
+            # A signal handled here would not wake the program's main thread from what it waits in.
+            _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
         try:
             while not self._stopping:
                 self._bell.acquire(timeout=PERIOD_S)

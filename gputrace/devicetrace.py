@@ -11,7 +11,7 @@ from _thread import allocate_lock
 from operator import itemgetter
 
 from gputrace.anchoring import Anchoring
-from gputrace.clock import half_step_ns
+from gputrace.clock import TELLING_NS, half_step_ns
 from gputrace.errors import DeviceError
 from gputrace.events import EventPool
 from gputrace.hot import Span, StreamQueue, discard, recycle
@@ -34,6 +34,9 @@ INVALID_HANDLE: Final = 400  # of one event: the device itself may be well
 PATIENCE_NS: Final = 1_000_000_000
 #: Spans made at once where the pool is empty: one switch to the context serves them all.
 MADE_AT_ONCE: Final = 8
+
+#: Anchors that must have failed, with none taken, before the device itself is asked whether it is there.
+FAILED_ANCHORS: Final = 3
 
 _device_time = itemgetter(0)
 
@@ -99,18 +102,16 @@ class DeviceTrace:
                         raise
         except DeviceError:
             pass
-        if len(made) < count:
+        finally:
             with self._lock:
                 self._made -= count - len(made)
-        self.free.extend(made[1:])
+            self.free.extend(made[1:])
         return made[0] if made else None
 
     def queue(self, stream: Stream) -> StreamQueue:
         """A queue for one more stream of this context."""
         device = self.device
-        queue = StreamQueue(
-            stream.native, stream.handle, device.record_raw, device.capturing_raw, self.free, self.make
-        )
+        queue = StreamQueue(stream.native, stream.handle, device.record_raw, device.capturing_raw, self.free, self.make)
         order = len(self.queues)
         queue.timeline = _StreamState(
             StreamTimeline(lambda index: self._tracks.stream(self._group_track(), stream.name, order), self._counts)
@@ -146,6 +147,8 @@ class DeviceTrace:
                             more |= self._read(queue, most)
                         if last:
                             self.anchoring.refresh(hurry)
+                    elif self.anchoring.failed >= FAILED_ANCHORS or last:
+                        self._ask_if_lost()
         except DeviceError as error:
             self.lose(str(error))
         if self.lost is not None:
@@ -153,6 +156,13 @@ class DeviceTrace:
                 self._read_lost(queue)
             last = True
         return self._place(most, last) or more
+
+    def _ask_if_lost(self) -> None:
+        """No anchor was ever taken. Raises `DriverError` if that is because the device is gone."""
+        for queue in self.queues:
+            for entry in queue.entries[:1]:
+                if isinstance(entry, Span):
+                    self.device.event_query(entry.start)
 
     def lose(self, why: str) -> None:
         """The device or its context is gone: nothing more is recorded there, and what was not read never will be."""
@@ -269,7 +279,7 @@ class DeviceTrace:
                     continue
             span.gpu_open = True
             self._open += 1
-            if span.reason is not None and span.reason == "abandoned":
+            if span.reason is not None and span.reason == ABANDONED["ended"]:
                 state.undrawn.add(span.flow)
             else:
                 passed.append((device_ns, None, span.flow, span.name, span.args, key, span.t0))
@@ -341,7 +351,7 @@ class DeviceTrace:
                 latest = state.line.latest_ns
                 if latest is not None:
                     clock.extend(latest)
-        if last and not clock.pieces:
+        if last and not clock.ready:
             # No anchor was ever taken: there is no honest place for any of them.
             for state in waiting:
                 state.line.give_up("no anchor could be taken")
@@ -379,8 +389,9 @@ class DeviceTrace:
             if not self._told_pieces:
                 earliest = min((s.line.earliest_ns for s in waiting if s.line.earliest_ns is not None), default=None)
                 if earliest is not None and earliest < piece.device0:
-                    at_ns = piece.host_ns(earliest)
-                    error = max(error, piece.error_ns(earliest))
+                    before = self.anchoring.map.piece_at(earliest)
+                    at_ns = before.host_ns(earliest)
+                    error = max(error, before.error_ns(earliest))
             at_ns = self._counter_ns = max(at_ns, self._counter_ns)
             group = self._group_track()
             if self._uncertainty is None or self._skew is None:
@@ -389,7 +400,8 @@ class DeviceTrace:
             self._tracks.write(
                 self._uncertainty, [(at_ns, COUNTER, int(error) + self._read_error_ns + tick_ns, None, 0, 0)]
             )
-            self._tracks.write(self._skew, [(at_ns, COUNTER, round((1 / piece.slope - 1) * 1e6, 3), None, 0, 0)])
+            if piece.device1 - piece.device0 >= TELLING_NS:
+                self._tracks.write(self._skew, [(at_ns, COUNTER, round((1 / piece.slope - 1) * 1e6, 3), None, 0, 0)])
             self._told_pieces += 1
         self._told_pieces = total
 
@@ -415,7 +427,7 @@ def _end_args(span: Span) -> Args | None:
     """What a window says at its end of what went wrong."""
     if span.reason is None:
         return None if span.error is None else {"error": span.error}
-    if span.reason == "abandoned":
+    if span.reason == ABANDONED["ended"]:
         return ABANDONED
     args = {"ended": span.reason}
     if span.error is not None:

@@ -131,7 +131,7 @@ class LaneSet:
 
     def cut_down_to(self, lane: Lane, item: Hashable, ts: int) -> None:
         """A span closed out of order: what is still open inside it is ended where it stands, and counted."""
-        while lane.stack[-1] is not item:
+        while lane.stack[-1] != item:
             self._counts.out_of_order += 1
             self._lane_of.pop(lane.stack.pop(), None)
             lane.out.append((ts, END, None, {"ended": "a span around it was closed first"}, 0, 0))
@@ -156,10 +156,12 @@ class HostTimeline:
         self.lanes = LaneSet(open_lane, counts)
         self._counts = counts
 
-    def add(self, edges: list[Any], next_flow: Callable[[], int], done: list[Span]) -> list[Any]:
+    def add(self, edges: list[Any], next_number: Callable[[], int], done: list[Span]) -> list[Any]:
         """Turn edges, in their thread's order, to slices. Returns the counter samples among them.
 
-        ``done`` gets each span that nothing more will come of.
+        ``next_number`` numbers the spans; the number of one with a window is the flow that joins its two slices. Numbers,
+        not spans, stand for what is open, so that a span which nobody can close any more dies, and says so. ``done`` gets
+        each span that nothing more will come of.
         """
         samples: list[Any] = []
         home = self.home
@@ -174,14 +176,13 @@ class HostTimeline:
                 continue
             is_open = span.host_open
             if is_open is False:
-                flow = 0
-                if span.queue is not None:
-                    flow = span.flow = next_flow()
+                number = span.flow = next_number()
+                flow = 0 if span.queue is None else number
                 slices += 1
                 ts = span.t0
                 if span.scope != 0 or len(stack) >= DEEPEST:
-                    self._begin_on_lane(span, ts, flow)
                     span.host_open = True
+                    self._begin_on_lane(span, ts, flow)
                     continue
                 if ts < last_ns:
                     counts.clamped += 1
@@ -199,25 +200,26 @@ class HostTimeline:
                 span.host_open = True
                 last_ns = ts
                 emit((ts, BEGIN, span.name, span.args, flow, 0))
-                stack.append(span)
+                stack.append(number)
             elif is_open:
                 span.host_open = False
                 args = None if span.error is None and span.reason is None else _end_args(span)
                 ts = span.t1
-                if stack and stack[-1] is span:
+                number = span.flow
+                if stack and stack[-1] == number:
                     stack.pop()
                     if ts < last_ns:
                         counts.clamped += 1
                         ts = last_ns
                     last_ns = ts
                     emit((ts, END, None, args, 0, 0))
-                elif any(open_span is span for open_span in stack):
+                elif number in stack:
                     last_ns = max(ts, last_ns)
-                    self.lanes.cut_down_to(home, span, last_ns)
+                    self.lanes.cut_down_to(home, number, last_ns)
                     stack.pop()
                     emit((last_ns, END, None, args, 0, 0))
                 else:
-                    self.lanes.end(span, ts, args)
+                    self.lanes.end(number, ts, args)
                 if span.gpu is None:
                     done.append(span)
             elif span.value is not None:
@@ -236,7 +238,7 @@ class HostTimeline:
             ts = lane.last_ns
         lane.last_ns = ts
         lane.out.append((ts, BEGIN, span.name, span.args, flow, 0))
-        self.lanes.begin(lane, span, span.scope)
+        self.lanes.begin(lane, span.flow, span.scope)
 
     def flush(self, write: Writer) -> None:
         """Hand the new edges to the writer."""
@@ -273,7 +275,7 @@ class StreamTimeline:
         ``read_error_ns`` is how far off their device times may be.
         """
         reach = clock.reach_ns
-        if reach is None or not clock.pieces:
+        if reach is None or not clock.ready:
             return False
         counts, lanes = self._counts, self.lanes
         piece: Piece | None = None
@@ -401,6 +403,8 @@ def _end_args(span: Span) -> Args:
     if span.error is not None:
         args["error"] = span.error
     if span.reason is not None:
-        args["gpu"] = f"not recorded: {span.reason}"
+        if span.queue is None or span.gpu is not None:
+            args["ended"] = span.reason
+        else:
+            args["gpu"] = f"not recorded: {span.reason}"
     return args
-

@@ -72,7 +72,7 @@ class Tracer:
         self._collector = Collector(self.cycle)
         self._spare: list[Span] = []
         self._made = 0
-        self._next_flow = count(1).__next__
+        self._next_number = count(1).__next__
         self._reported_ns = 0
         self._start_ns = time.monotonic_ns()
 
@@ -142,9 +142,7 @@ class Tracer:
         key = id(stream.device)
         device = self._devices.get(key)
         if device is None:
-            device = self._devices[key] = DeviceTrace(
-                stream.device, self._tracks, self.counts, self._room, self._wake
-            )
+            device = self._devices[key] = DeviceTrace(stream.device, self._tracks, self.counts, self._room, self._wake)
         if handle not in AMBIENT_HANDLES:
             queue = hot.queues()[handle] = device.queue(stream)
             return queue
@@ -209,7 +207,7 @@ class Tracer:
             batch = hot.take(thread.edges, min(left, most))
             left -= len(batch)
             done: list[Span] = []
-            samples = thread.timeline.add(batch, self._next_flow, done)
+            samples = thread.timeline.add(batch, self._next_number, done)
             del batch
             self._recycle(done)
             for sample in samples:
@@ -413,9 +411,6 @@ def _after_fork_in_child() -> None:
     if parent is None:
         return
     hot.forget_everything()
-    profiler = sys.modules.get("gputrace.profiler")
-    if profiler is not None:
-        profiler.live_profilers.clear()
     if os.environ.get("GPUTRACE_RECORD") != parent.folder.path:
         return
     try:
@@ -428,6 +423,4 @@ def _after_fork_in_child() -> None:
 
 atexit.register(_at_exit)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
-    )
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

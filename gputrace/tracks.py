@@ -46,7 +46,9 @@ class Tracks:
         name = f"GPU {device.ordinal} · {device.name}"
         if len(contexts) > 1:
             name += f" · context {len(contexts)}"
-        labels: Args = {key: value for key, value in device.labels.items() if isinstance(value, (str, int, float, bool))}
+        labels: Args = {
+            key: value for key, value in device.labels.items() if isinstance(value, (str, int, float, bool))
+        }
         return self._open(GROUP, name, order=device.ordinal, labels=labels)
 
     def stream(self, group: Track, name: str, order: int) -> Track:

@@ -10,6 +10,8 @@ Invariants the collector relies on:
 - A span is in its thread's buffer before it is in its stream's queue, at both ends.
 - Once a host-only span has been appended the second time to its thread's buffer, or a GPU span the second time to its
   stream's queue, this side touches it no more: the collector may recycle it.
+- A span's state changes right before the append that it tells of, with no call between, so a signal's handler that raises
+  leaves state and lists in agreement; what it strands half closed is closed when the object dies (`Span.__del__`).
 - An object that anyone else still refers to is never recycled (`recycle` asks its reference count), so a program that
   keeps a span, enters it again or enters it twice at once gets fresh ones behind it, never another's.
 
@@ -39,9 +41,12 @@ MOST_WINDOWS: Final = 65_536
 #: Host-only spans opened and not yet written. Beyond, a span is not recorded at all, and counted.
 MOST_SPANS: Final = 262_144
 
-_FRESH, _OPEN, _CLOSED = 0, 1, 2
-# inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR; importing inspect costs 10 ms.
+# A fresh span is in no list, an open one once in its thread's buffer, an ended one twice; a closed one is done with.
+_FRESH, _OPEN, _ENDED, _CLOSED = 0, 1, 2, 3
+# inspect.CO_GENERATOR, CO_COROUTINE and CO_ASYNC_GENERATOR; importing inspect costs 10 ms.
 _GENERATOR: Final = 0x20 | 0x200
+_COROUTINE: Final = 0x80
+_SUSPENDABLE: Final = _GENERATOR | _COROUTINE
 #: Spans that nest by their place in the code: see `Span.scope`.
 PLAIN: Final = 0
 
@@ -109,7 +114,9 @@ class _ThreadEnd:
         self.buffer = buffer
 
     def __del__(self) -> None:
-        self.buffer.ended = True
+        buffer = getattr(self, "buffer", None)
+        if buffer is not None:
+            buffer.ended = True
 
 
 # The process's state. Rebound as a whole after a fork (`forget_everything`), never locked on the hot path.
@@ -123,7 +130,7 @@ _host_free: list[Span] = []
 _resolve: Callable[[Any], StreamQueue | None] = lambda stream: None
 _lend: Callable[[], Span | None] = lambda: None
 _modules = sys.modules
-_running_loop: Callable[[], Any] | None = None
+_running_task: Callable[[], Any] | None = None
 
 
 class Span:
@@ -172,22 +179,27 @@ class Span:
         self.flow = 0
 
     def __del__(self) -> None:
-        """Made and never entered, as a decorator is: its place in the pool is given back. A pooled span is never deleted,
-        so this costs the hot path nothing.
+        """Nobody can close this span any more. A pooled span is never deleted, so this costs the hot path nothing.
+
+        Made and never entered, as a decorator is: its place in the pool is given back. Open: its block was left by an
+        exception that a signal's handler raised before `__exit__` could begin; it is ended here.
         """
         if self.state == _FRESH:
             self.free.append(Span(self.free, self.start, self.end))
+        elif self.state != _CLOSED:
+            self._end_without_event("never closed")
 
     def __enter__(self) -> Span:
         made = self if not self.state else self._another()
-        made.state = _OPEN
-        # Who can be suspended with this span open? A generator's frame says so; a task, by there being a loop.
-        if _getframe(1).f_code.co_flags & _GENERATOR:
-            made.scope = _generator_scope(_getframe(1))
+        # Who can be suspended with this span open? A generator's or coroutine's frame says so; a task, by its loop.
+        code = _getframe(1).f_code
+        if code.co_flags & _SUSPENDABLE or code.co_name == "enter_context":
+            made.scope = _scope(_getframe(1))
         elif "_asyncio" in _modules:
             made.scope = _task_scope()
         queue = made.queue
         made.t0 = monotonic_ns()
+        made.state = _OPEN
         made.append(made)
         if queue is not None:
             try:
@@ -202,12 +214,10 @@ class Span:
                     made.gpu = queue
                     queue.append(made)
             except Exception:
-                # Bindings raise for result codes they do not know. Nothing of the program's runs in this block.
+                # Bindings raise for result codes they do not know. Nothing of the program's runs in this block but
+                # signal handlers, and what those raise is either not an Exception or stops here with the window.
                 made.reason = "the driver refused its opening event"
                 _stats.failed += 1
-            except BaseException as interrupt:  # a signal's handler raised: the block will not run
-                made.__exit__(type(interrupt), interrupt, None)
-                raise
         return self
 
     def __exit__(
@@ -218,21 +228,38 @@ class Span:
             return
         if self.state != _OPEN:
             return
-        self.state = _CLOSED
         if kind is not None:
             self.error = kind.__name__
         queue = self.gpu
         self.t1 = monotonic_ns()
+        if queue is None:
+            self.state = _CLOSED
+            self.append(self)
+            return
+        self.state = _ENDED
         self.append(self)
-        if queue is not None:
-            try:
-                captured = queue.capturing(queue.native)
-                if captured[0] or captured[1]:
-                    self.reason = _why_not(captured, "a stream capture began inside")
-                elif queue.record(self.end, queue.native)[0]:
-                    self.reason = "the driver refused its closing event"
-            except Exception:
+        try:
+            captured = queue.capturing(queue.native)
+            if captured[0] or captured[1]:
+                self.reason = _why_not(captured, "a stream capture began inside")
+            elif queue.record(self.end, queue.native)[0]:
                 self.reason = "the driver refused its closing event"
+        except Exception:
+            self.reason = "the driver refused its closing event"
+        self.state = _CLOSED
+        queue.append(self)
+
+    def _end_without_event(self, why: str) -> None:
+        """End an open or half ended span where it stands, recording nothing."""
+        queue = self.gpu
+        if self.state == _OPEN:
+            self.reason = why
+            self.t1 = monotonic_ns()
+            self.state = _CLOSED if queue is None else _ENDED
+            self.append(self)
+        if queue is not None:
+            self.reason = why
+            self.state = _CLOSED
             queue.append(self)
 
     def __call__(self, function: Any) -> Any:
@@ -285,15 +312,8 @@ class Window(Span):
 
     def abandon(self) -> None:
         """Drop the window: no closing event is recorded, and its slice, if already drawn, ends where its stream is."""
-        if self.state != _OPEN:
-            return
-        self.state = _CLOSED
-        self.reason = "abandoned"
-        queue = self.gpu
-        self.t1 = monotonic_ns()
-        self.append(self)
-        if queue is not None:
-            queue.append(self)
+        if self.state == _OPEN:
+            self._end_without_event("abandoned")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -641,9 +661,9 @@ def _buffer() -> ThreadBuffer:
 
 def _new_thread() -> ThreadBuffer:
     buffer = ThreadBuffer(_next_thread(), get_native_id(), _thread_name())
-    _local_state.buffer = buffer
+    _threads.append(buffer)  # first: a buffer in use and not here would never be read
     _local_state.end = _ThreadEnd(buffer)
-    _threads.append(buffer)
+    _local_state.buffer = buffer
     return buffer
 
 
@@ -659,23 +679,63 @@ def _thread_name() -> str:
         return ""
 
 
-def _generator_scope(frame: Any) -> int:
-    """A generator's identity. One that contextlib is entering runs straight down its thread, as its caller does."""
-    caller = frame.f_back
-    if caller is not None and caller.f_code.co_name == "__enter__" and caller.f_globals.get("__name__") == "contextlib":
-        return _task_scope() if "_asyncio" in _modules else PLAIN
-    return id(frame)
+def _scope(frame: Any) -> int:
+    """Whose suspension can leave a span open that is opened in this frame: a generator's or a coroutine's identity, the
+    running task's, or `PLAIN`.
+
+    A generator that contextlib is driving, and contextlib's own functions, run straight down their caller: what counts
+    is whoever wrote the ``with``. A coroutine is its task's; without asyncio, its outermost one's.
+    """
+    try:
+        while frame is not None:
+            flags = frame.f_code.co_flags
+            caller = frame.f_back
+            if not _is_contextlib(frame):
+                if flags & _GENERATOR and not _is_contextlib(caller):
+                    return id(frame)
+                if flags & _COROUTINE:
+                    return _task_scope() or id(_outermost_coroutine(frame))
+                if not flags & _GENERATOR:
+                    return _task_scope()
+            frame = caller
+    except Exception:
+        pass  # a frame of an unheard-of kind: the span is taken for plain
+    return _task_scope()
+
+
+def _is_contextlib(frame: Any) -> bool:
+    return frame is not None and frame.f_globals.get("__name__") == "contextlib"
+
+
+def _outermost_coroutine(frame: Any) -> Any:
+    while frame.f_back is not None and frame.f_back.f_code.co_flags & _COROUTINE:
+        frame = frame.f_back
+    return frame
 
 
 def _task_scope() -> int:
     """The running asyncio task's identity, `PLAIN` outside any."""
-    global _running_loop
-    if _running_loop is None:
-        _running_loop = _modules["_asyncio"]._get_running_loop
-    loop = _running_loop()
-    if loop is None:
-        return PLAIN
-    return id(_modules["_asyncio"].current_task(loop))
+    global _running_task
+    try:
+        if _running_task is None:
+            _running_task = _find_running_task()
+        task = _running_task()
+    except Exception:
+        return PLAIN  # asyncio is half imported
+    return PLAIN if task is None else id(task)
+
+
+def _find_running_task() -> Callable[[], Any]:
+    """asyncio's C functions, without importing asyncio. Python 3.11 has the tasks by loop in a dict instead."""
+    module = _modules["_asyncio"]
+    running_loop = module._get_running_loop
+    current_task = getattr(module, "current_task", None) or module._current_tasks.get
+
+    def running_task() -> Any:
+        loop = running_loop()
+        return None if loop is None else current_task(loop)
+
+    return running_task
 
 
 def _text(name: Any) -> str:
