@@ -43,6 +43,7 @@ FLOWS_KEPT = 65_536
 CHUNK = 1 << 16
 
 _BEGINS = (BEGIN, SLICE)
+_LINE_START = b'{"ph":"'
 _LINE_END = b"},\n"
 _TAILS = [f".{ns:03d}}},\n" for ns in range(1000)]
 
@@ -80,18 +81,15 @@ class Chrome(Exporter):
 
     @classmethod
     def whole(cls, shard: IO[bytes]) -> int:
-        """The end of the last line: looked for from behind, as no line holds a newline but its own."""
-        end = shard.seek(0, 2)
-        while end > 0:
-            start = max(end - CHUNK, 0)
+        """The end of the last line that is an event: looked for from behind, as no event holds a newline."""
+        end = _last(shard, _LINE_END, shard.seek(0, 2))
+        while end:
+            start = _last(shard, b"\n", end - 1)
             shard.seek(start)
-            found = shard.read(end - start).rfind(_LINE_END)
-            if found >= 0:
-                return start + found + len(_LINE_END)
-            if not start:
+            if shard.read(len(_LINE_START)) == _LINE_START:
                 break
-            end = start + len(_LINE_END) - 1  # the line's end may lie across two chunks
-        return 0
+            end = _last(shard, _LINE_END, start)
+        return end
 
     def __init__(self, file: IO[bytes], recording: Recording, process: Process) -> None:
         self._output = Output(file)
@@ -247,6 +245,18 @@ class _Lines:
         if extra:
             head = f'{head[:-5]}{extra}"ts":'
         return f"{head}{time}{joined}"
+
+
+def _last(file: IO[bytes], what: bytes, end: int) -> int:
+    """Where the last ``what`` before ``end`` ends; 0 if there is none."""
+    while end > 0:
+        start = max(end - CHUNK, 0)
+        file.seek(start)
+        found = file.read(end - start).rfind(what)
+        if found >= 0:
+            return start + found + len(what)
+        end = start + len(what) - 1 if start else 0  # it may lie across two chunks
+    return 0
 
 
 def _metadata(name: str, pid: int, tid: int, args: str) -> str:

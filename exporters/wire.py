@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 VARINT = 0
 FIXED64 = 1
 BYTES = 2
+_FIXED32 = 5
 
 _MASK64 = (1 << 64) - 1
 _SMALL = [bytes((n,)) for n in range(0x80)]
@@ -24,7 +25,10 @@ _pack_double = Struct("<d").pack
 _pack_fixed64 = Struct("<Q").pack
 
 #: Bytes of a file looked at in one step while its messages are counted.
-CHUNK = 1 << 20
+CHUNK = 1 << 16
+
+#: Bytes at the end of those messages in which each is looked into: a file system loses whole pages.
+TAIL = 1 << 12
 
 
 def varint(value: int) -> bytes:
@@ -81,33 +85,67 @@ def whole_messages(file: IO[bytes], number: int) -> int:
     """Length in bytes of the longest prefix of ``file`` that is whole messages of field ``number`` and nothing else.
 
     It stops at the first byte that is not the field's tag, so a tail of zeros (space set aside and never written) is
-    left out. ``number`` is below 16: its tag is one byte. The file is read ``CHUNK`` by chunk from its start.
+    left out. So is a message that zeros completed: one malformed packet, and the engine refuses the trace. Messages
+    are looked into at the end alone, as that is where a file is torn; before that their lengths are enough. None is
+    empty. ``number`` is below 16: its tag is one byte. The file is read ``CHUNK`` by chunk from its start.
     """
     first = tag(number, BYTES)[0]
     end = file.seek(0, 2)
-    place = 0  # every message before this is whole
+    place = 0  # every message before this is complete
+    suspect = last = 0  # where the last two chunks began
     while place < end:
+        suspect, last = last, place
         file.seek(place)
         chunk = file.read(CHUNK)
-        i, size = 0, len(chunk)
+        size, room = len(chunk), end - place
         # A tag and its length take at most eleven bytes; where fewer are left, the next chunk begins here. At the end
-        # of the file no chunk is longer, and `_length` sees for itself that bytes are missing.
-        limit = size - 10 if place + size < end else size
+        # of the file no chunk is longer, and bytes that are missing read as a length of 0.
+        limit = size - 10 if size < room else size
+        i = 0
         while i < limit:
-            if chunk[i] != first:
-                return place + i
-            length, body = _length(chunk, i + 1)
-            if not body or place + body + length > end:
-                return place + i
+            length, body = chunk[i + 1] if i + 1 < size else 0, i + 2
+            if length >= 0x80:
+                length, body = _read(chunk, i + 1)
+            if chunk[i] != first or not length or body + length > room:
+                break
             i = body + length
-        if not i:
-            return place  # the file shrank while we read
         place += i
-    return place
+        if i < limit:
+            break  # torn here
+    file.seek(suspect)
+    tail = file.read(place - suspect)
+    i = 0
+    while i < len(tail):
+        length, body = _read(tail, i + 1)
+        if i >= len(tail) - TAIL and not _well_formed(tail, body, body + length):
+            break
+        i = body + length
+    return suspect + i
 
 
-def _length(data: bytes, i: int) -> tuple[int, int]:
-    """A message's length and where its body starts, or 0 there if the length is cut short or longer than a varint."""
+def _well_formed(data: bytes, i: int, end: int) -> bool:
+    """Whether fields, of whatever meaning, fill ``data[i:end]`` exactly."""
+    while i < end:
+        key, i = _read(data, i)
+        kind = key & 7
+        if kind == VARINT:
+            _, i = _read(data, i)
+        elif kind == FIXED64:
+            i += 8
+        elif kind == BYTES:
+            length, i = _read(data, i)
+            i = i + length if i else 0
+        elif kind == _FIXED32:
+            i += 4
+        else:
+            return False
+        if not i or not key >> 3:  # cut short; or field 0, which nothing has
+            return False
+    return i == end
+
+
+def _read(data: bytes, i: int) -> tuple[int, int]:
+    """A varint at ``i`` and where what follows it starts, or 0 there if it is cut short or too long."""
     value = shift = 0
     for place in range(i, min(i + 10, len(data))):
         byte = data[place]

@@ -84,6 +84,25 @@ def test_a_tail_of_zeros_goes(exporter: Format, size: int) -> None:
     assert whole(exporter, bytes(size)) == 0
 
 
+def test_a_record_that_zeros_completed(exporter: Format) -> None:
+    """A machine that went down leaves a file of its full length whose last blocks are zeros, from any byte on.
+
+    A record is kept if it still reads as one: it may have lost its end, which the engine counts, and the trace still loads.
+    """
+    shard = small().shard(exporter)
+    ends = [0, *(end for end, _ in records(exporter, shard))]
+    odd = []
+    for cut in range(len(shard)):
+        zeroed = shard[:cut] + bytes(len(shard) - cut)
+        before, after = max(end for end in ends if end <= cut), min(end for end in ends if end > cut)
+        length = whole(exporter, zeroed)
+        assert length in (before, after)
+        if length == after:
+            odd.append(zeroed)
+    for zeroed in odd[::20]:
+        Engine(join(exporter, [zeroed]))
+
+
 @pytest.mark.parametrize("chunk", [12, 13, 64, 100])
 def test_records_across_chunks(exporter: Format, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked at in one step is smaller than a record, or ends inside one, at any byte of it."""
@@ -121,3 +140,13 @@ def test_any_bytes(exporter: Format, data: bytes) -> None:
     assert whole(exporter, data[:length]) == length
     shard = small().shard(exporter)
     assert len(shard) <= whole(exporter, shard + data) <= len(shard) + len(data)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(tails=st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=4))
+def test_whatever_follows_a_good_record_the_trace_loads(exporter: Format, tails: list[bytes]) -> None:
+    """Bytes at random, and bytes at random in a record's clothes."""
+    shard = small().shard(exporter)
+    dressed = b"".join(b"\x0a" + bytes((len(tail),)) + tail for tail in tails)
+    for garbage in (b"".join(tails), dressed):
+        Engine(join(exporter, [shard + garbage]))
