@@ -87,7 +87,7 @@ def test_a_tail_of_zeros_goes(exporter: Format, size: int) -> None:
 def test_a_record_that_zeros_completed(exporter: Format) -> None:
     """A machine that went down leaves a file of its full length whose last blocks are zeros, from any byte on.
 
-    A record is kept if it still reads as one: it may have lost its end, which the engine counts, and the trace still loads.
+    A record is kept if it still reads as one: what it lost inside, the engine counts, and the trace still loads.
     """
     shard = small().shard(exporter)
     ends = [0, *(end for end, _ in records(exporter, shard))]

