@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gputrace.record.recording import Summary
 
 
-class trace:  # noqa: N801  (reads as a function: `with gputrace.trace("out.pftrace"):`)
+class trace:
     """Record this process: as a context manager, or from ``start()`` to ``stop()``.
 
     ``with gputrace.trace("out.pftrace"): ...``. ``path``'s suffix chooses the format; ``device`` is "auto", "cuda",
@@ -43,7 +43,7 @@ class trace:  # noqa: N801  (reads as a function: `with gputrace.trace("out.pftr
         """Begin to record. Returns itself."""
         if tracer.current() is not None:
             raise UsageError(
-                "this process is being recorded already, by `gputrace record` or another gputrace.trace: stop that first"
+                "this process is being recorded already, by `gputrace record` or another gputrace.trace: stop it first"
             )
         session = recording.start_recording(self.path, self.device)
         try:

@@ -22,7 +22,7 @@ UNKNOWN_SKEW: Final = 550e-6
 #: The change of rate to allow for from one piece to the next even where none was seen, for slow wander of the crystals.
 LEAST_WANDER: Final = 10e-6
 #: A piece longer than this, over a time without windows, may hide a wander to both sides of its mean: twice as much.
-LONG_PIECE_NS: Final = 1_000_000_000
+LONG_PIECE_NS: Final = 500_000_000
 #: Anchors closer together than this say more about their brackets than about the rate between the clocks.
 TELLING_NS: Final = 100_000_000
 #: Past pieces kept, for edges that are read some time after the device passed them.

@@ -5,15 +5,18 @@ A bare `_thread`, not a `threading.Thread`: the program must not find it among i
 
 from __future__ import annotations
 
-import _signal
 import os
 import time
 from _thread import allocate_lock, get_native_id, start_new_thread
+from contextlib import suppress
+
+# The builtin part of `signal`, which itself costs a traced program's start the import of enum.
+_signal: Any = __import__("_signal")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Final
+    from typing import Any, Final
 
 PERIOD_S: Final = 0.05
 
@@ -66,13 +69,11 @@ class Collector:
 
     def ring(self) -> None:
         """Do not wait for the period's end."""
-        try:
+        with suppress(RuntimeError):  # rung already
             self._bell.release()
-        except RuntimeError:
-            pass  # rung already
 
     def stop(self, timeout_s: float) -> bool:
-        """Ask the thread to stop and wait until it is gone, from the operating system too. False if it is not by then."""
+        """Ask the thread to stop and wait until it is gone, for the operating system too. False if it is not in time."""
         if not self._running:
             return True
         self._stopping = True

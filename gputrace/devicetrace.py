@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import time
 from _thread import allocate_lock
-from operator import itemgetter
 
 from gputrace.anchoring import Anchoring
 from gputrace.clock import TELLING_NS, half_step_ns
 from gputrace.errors import DeviceError
 from gputrace.events import EventPool
-from gputrace.hot import Span, StreamQueue, discard, recycle
+from gputrace.hot import Pool, Span, StreamQueue, recycle
 from gputrace.model import COUNTER, Track
 from gputrace.timeline import ABANDONED, Counts, StreamTimeline
 
@@ -38,8 +37,6 @@ MADE_AT_ONCE: Final = 8
 #: Anchors that must have failed, with none taken, before the device itself is asked whether it is there.
 FAILED_ANCHORS: Final = 3
 
-_device_time = itemgetter(0)
-
 
 class DeviceTrace:
     """One context of one device, being traced.
@@ -53,7 +50,7 @@ class DeviceTrace:
         self.device = device
         self.pool = EventPool(device)
         self.anchoring = Anchoring(device, self.pool)
-        self.free: list[Span] = []
+        self.free = Pool()
         self.spare: list[Span] = []  # pooled spans set aside so that the next one asks `make`
         self.queues: list[StreamQueue] = []
         self.lost: str | None = None
@@ -79,7 +76,7 @@ class DeviceTrace:
     # The program's side.
 
     def make(self) -> Span | None:
-        """A span with two events of this context; None where the bound is reached or the device refuses. Never raises."""
+        """A span with two events of this context; None where the bound is reached or the device refuses. Raises nothing."""
         self._wake()
         try:
             return self.spare.pop()
@@ -129,7 +126,7 @@ class DeviceTrace:
             queue.timeline.marked = len(queue.entries)
 
     def collect(self, most: int, hurry: Callable[[], bool], *, last: bool = False) -> bool:
-        """Read at most ``most`` edges a stream that the device has reached, up to the mark, and draw what can be placed.
+        """Read at most ``most`` edges a stream that the device has reached, up to the mark, and draw what is in reach.
 
         ``last`` takes an anchor at once and draws everything that was read. True if there is more to do right away.
         Raises nothing.
@@ -183,8 +180,8 @@ class DeviceTrace:
         for span in (*self.free, *self.spare):
             self.pool.release(span.start)
             self.pool.release(span.end)
-        discard(self.free)
-        discard(self.spare)
+        self.free.closed = True
+        del self.free[:], self.spare[:]
         self.anchoring.close()
         if self.lost is None:
             self.pool.close()
@@ -217,21 +214,19 @@ class DeviceTrace:
         count = min(state.marked, most)
         if not count:
             return False
-        entries = queue.entries[:count]
+        entries: list[Any] = queue.entries[:count]
         anchor, clock = self.anchoring.event, self.anchoring.map
         assert clock.last is not None
         base_ns = clock.last.device_ns
         elapsed = self.device.elapsed_raw
         passed: list[Passed] = []
         done: list[Span] = []
-        device_ns = before_ns = -(1 << 62)
-        timed = in_order = True
         taken = 0
         while taken < count:
             span = entries[taken]
             is_end = span.gpu_open
             if is_end is None or (is_end and span.reason is not None):
-                timed = False  # a failure's mark, or an end without an event
+                # A failure's mark, or an end without an event.
                 passed.append(self._untimed_edge(state, span))
                 taken += 1
                 if is_end:
@@ -244,7 +239,6 @@ class DeviceTrace:
             if code:
                 if code == NOT_READY:
                     break
-                timed = False
                 self._unreadable(span, code)
                 passed.append(self._untimed_edge(state, span))
                 taken += 1
@@ -252,9 +246,6 @@ class DeviceTrace:
                     done.append(span)
                 continue
             device_ns = base_ns + int(ms * 1e6)
-            if device_ns < before_ns:
-                in_order = False
-            before_ns = device_ns
             taken += 1
             if is_end:
                 span.gpu_open = False
@@ -272,33 +263,29 @@ class DeviceTrace:
                     code = -1
                 if not code:
                     taken += 1
-                    before_ns = base_ns + int(ms * 1e6)
+                    end_ns = base_ns + int(ms * 1e6)
                     args = span.args if span.error is None else {**(span.args or {}), "error": span.error}
-                    passed.append((device_ns, before_ns, span.flow, span.name, args, key, span.t0))
+                    passed.append((device_ns, end_ns, span.flow, span.name, args, key, span.t0))
                     done.append(span)
                     continue
             span.gpu_open = True
             self._open += 1
-            if span.reason is not None and span.reason == ABANDONED["ended"]:
-                state.undrawn.add(span.flow)
-            else:
+            if span.reason != ABANDONED["ended"]:  # else it need not be drawn at all
                 passed.append((device_ns, None, span.flow, span.name, span.args, key, span.t0))
         if not taken:
             return False
-        del entries, queue.entries[:taken]
+        del queue.entries[:taken]
+        span = None  # recycling takes back only what nobody holds
+        entries.clear()
         state.marked -= taken
         self._recycle(done)
-        self._hand_over(state, passed, in_order or not timed, base_ns)
-        return taken == count and state.marked > 0
+        self._hand_over(state, passed, base_ns)
+        return taken == count and bool(state.marked)
 
-    def _hand_over(self, state: _StreamState, passed: list[Passed], in_order: bool, base_ns: int) -> None:
+    def _hand_over(self, state: _StreamState, passed: list[Passed], base_ns: int) -> None:
         """Give edges that were read to the timeline, to be drawn when the map reaches them."""
         if not passed:
             return
-        # Threads that share a stream may hand over in another order than they recorded; each alone is in order. All of
-        # a batch is read against one anchor, so the device's own order is exact here.
-        if not in_order:
-            passed.sort(key=_device_time)
         for edge in (passed[0], passed[-1]):
             if edge[0] is not None:
                 self._read_error_ns = max(self._read_error_ns, 2 * half_step_ns(edge[0] - base_ns))
@@ -340,6 +327,7 @@ class DeviceTrace:
             state.line.waiting.append(self._untimed_edge(state, span))
             if is_end:
                 done.append(span)
+        span = None
         self._recycle(done)
 
     def _place(self, most: int, last: bool) -> bool:
@@ -377,7 +365,7 @@ class DeviceTrace:
         self.pool.release(span.end)
 
     def _tell_pieces(self, waiting: list[_StreamState]) -> None:
-        """Draw the clock's own counters: from where each new piece begins, how far off its slices may be, and the skew."""
+        """Draw the clock's own counters: how far off slices may be from where a new piece begins, and the skew."""
         pieces = self.anchoring.map.pieces
         total = self.anchoring.map.pieces_made
         new = pieces[len(pieces) - min(total - self._told_pieces, len(pieces)) :]
@@ -414,13 +402,12 @@ class DeviceTrace:
 class _StreamState:
     """What the collector keeps with a stream's queue."""
 
-    __slots__ = ("line", "marked", "undrawn", "waiting_since_ns")
+    __slots__ = ("line", "marked", "waiting_since_ns")
 
     def __init__(self, line: StreamTimeline) -> None:
         self.line = line
         self.marked = 0
         self.waiting_since_ns = 0
-        self.undrawn: set[int] = set()  # windows abandoned before their beginning was read, by flow
 
 
 def _end_args(span: Span) -> Args | None:

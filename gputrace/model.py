@@ -1,6 +1,6 @@
 """What passes from the tracer to an exporter: tracks, edges, the process and the recording.
 
-It knows no device, no clock arithmetic and no file format. Every time is integer nanoseconds of the host's
+Names under ``TYPE_CHECKING`` exist for type checkers alone. It knows no device, no clock arithmetic and no file format. Every time is integer nanoseconds of the host's
 CLOCK_MONOTONIC; exporters add the recording's one BOOTTIME offset themselves. Plain classes with slots, and no
 import at all: a traced program pays for importing this before its first line runs.
 """
@@ -10,15 +10,15 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from typing import IO, Union
+    from typing import IO
 
-    ArgValue = Union[bool, int, float, str]
+    ArgValue = bool | int | float | str
     Args = Mapping[str, ArgValue]
     #: (ts_ns, kind, name or counter value or None, args or None, flow id or 0, end_ns or 0); one tuple an edge.
-    Edge = tuple[int, int, Union[str, int, float, None], Union[Args, None], int, int]
+    Edge = tuple[int, int, str | int | float | None, Args | None, int, int]
 
-# Kinds of edge. END carries no name: it closes the innermost open slice of its track. SLICE is a begin and an end in one,
-# at ts_ns and end_ns, with nothing between them on its track: most slices hold no other, and one entry costs half of two.
+# Kinds of edge. END carries no name: it closes the innermost open slice of its track. SLICE is a begin and an end in
+# one, at ts_ns and end_ns, with nothing between them on its track: most slices hold no other, and one costs half of two.
 BEGIN = 1
 END = 2
 INSTANT = 3
@@ -42,7 +42,7 @@ class Track:
     to keep with it (a device's name, its driver).
     """
 
-    __slots__ = ("id", "kind", "name", "parent", "tid", "order", "merge_key", "unit", "labels")
+    __slots__ = ("id", "kind", "labels", "merge_key", "name", "order", "parent", "tid", "unit")
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Process:
     one more, for an exporter that ran out of ids under this one. Raises OSError if the shard folder is gone.
     """
 
-    __slots__ = ("number", "pid", "name", "command_line", "start_ns", "claim_number")
+    __slots__ = ("claim_number", "command_line", "name", "number", "pid", "start_ns")
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Recording:
     small numbers count from it. ``boottime_offset_ns`` is BOOTTIME minus MONOTONIC.
     """
 
-    __slots__ = ("id", "base_ns", "boottime_offset_ns")
+    __slots__ = ("base_ns", "boottime_offset_ns", "id")
 
     def __init__(self, id: str, base_ns: int, boottime_offset_ns: int) -> None:
         self.id = id
@@ -170,8 +170,9 @@ class Exporter:
     def write(self, track: Track, edges: Iterable[Edge]) -> None:
         """Add edges of one track. An edge is (ts_ns, kind, name, args, flow, end_ns); see ``Edge``.
 
-        ``args`` may be empty. Slices of one flow id, on different tracks, are joined by an arrow from the earlier one; 0 is no flow. An END
-        may carry args: they belong to the slice it closes. A COUNTER edge has its value (int or float) as the name.
+        ``args`` may be empty. Slices of one flow id, on different tracks, are joined by an arrow from the earlier one; 0
+        is no flow. An END may carry args: they belong to the slice it closes. A COUNTER edge has its value (int or
+        float) as the name.
         """
         raise NotImplementedError
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Perfetto's engine keeps this many levels open on one track.
 DEEPEST: Final = 512
+#: Edges of one stream that are this much out of order are so for the rounding of their times: they are clamped.
+CLOSE_NS: Final = 1_000
 #: What the end of a window says that was given up on purpose.
 ABANDONED: Final[Args] = {"ended": "abandoned"}
 _APPROXIMATE: Final[Args] = {"placement": "approximate"}
@@ -91,14 +93,17 @@ class LaneSet:
         self._owned: dict[Hashable, Lane] = {}  # by key: the lane whose innermost span is of that key
         self._lane_of: dict[Hashable, Lane] = {}  # of each open span
 
-    def choose(self, key: Hashable) -> Lane:
-        """The lane for a window that begins now. ``key`` is whose scope it nests in, None for an explicit window."""
+    def choose(self, key: Hashable, ts: int) -> Lane:
+        """The lane for a window that begins at ``ts``. ``key`` is whose scope it nests in, None for an explicit window.
+
+        An empty lane must be free by then: edges that threads handed over late may be older than what is drawn.
+        """
         if key is not None:
             lane = self._owned.get(key)
             if lane is not None and len(lane.stack) < DEEPEST:
                 return lane
         for lane in self.lanes:
-            if not lane.stack:
+            if not lane.stack and lane.last_ns <= ts + CLOSE_NS:
                 return lane
         lane = Lane(self._open_lane(len(self.lanes)))
         self.lanes.append(lane)
@@ -159,9 +164,9 @@ class HostTimeline:
     def add(self, edges: list[Any], next_number: Callable[[], int], done: list[Span]) -> list[Any]:
         """Turn edges, in their thread's order, to slices. Returns the counter samples among them.
 
-        ``next_number`` numbers the spans; the number of one with a window is the flow that joins its two slices. Numbers,
-        not spans, stand for what is open, so that a span which nobody can close any more dies, and says so. ``done`` gets
-        each span that nothing more will come of.
+        ``next_number`` numbers the spans; the number of one with a window is the flow that joins its two slices.
+        Numbers, not spans, stand for what is open, so that a span which nobody can close any more dies, and says so.
+        ``done`` gets each span that nothing more will come of.
         """
         samples: list[Any] = []
         home = self.home
@@ -232,7 +237,7 @@ class HostTimeline:
         return samples
 
     def _begin_on_lane(self, span: Span, ts: int, flow: int) -> None:
-        lane = self.lanes.choose(span.scope)
+        lane = self.lanes.choose(span.scope, ts)
         if ts < lane.last_ns:
             self._counts.clamped += 1
             ts = lane.last_ns
@@ -256,7 +261,8 @@ class HostTimeline:
 
 
 class StreamTimeline:
-    """One stream's slices, in the order the device passed their edges.
+    """One stream's slices. Threads that share it may hand over in another order than they recorded; each alone is in
+    order, and so is each lane.
 
     Edges are added to ``waiting`` as they are read, and drawn once the clock map reaches their device time.
     """
@@ -270,7 +276,7 @@ class StreamTimeline:
         self._failed: dict[int, str] = {}  # errors of open windows, by flow
 
     def place(self, clock: ClockMap, read_error_ns: int, most: int) -> bool:
-        """Draw at most ``most`` of the waiting edges, in order, as far as the map reaches. True if more are within reach.
+        """Draw at most ``most`` of the waiting edges, in order, as far as the map reaches. True if there may be more.
 
         ``read_error_ns`` is how far off their device times may be.
         """
@@ -301,10 +307,6 @@ class StreamTimeline:
                 counts.worst_error_ns = max(counts.worst_error_ns, error_ns)
                 mark = _APPROXIMATE if piece.extended else None
             ts = host0 + int((device_ns - device0) * slope)
-            if ts < last_ns:
-                counts.clamped += 1
-                ts = last_ns
-            last_ns = ts
             placed += 1
             if mark:
                 args = {**(args or {}), **mark}
@@ -312,28 +314,38 @@ class StreamTimeline:
                 if self._failed:
                     args = self._with_failure(flow, args)
                 if flow in self._unread:
-                    self.last_ns = last_ns
+                    self.last_ns = max(last_ns, ts)
                     self._draw_unread(flow, args)
+                    last_ns = self.last_ns
                 else:
-                    lanes.end(flow, ts, args)
+                    ts = lanes.end(flow, ts, args)
+                    if ts > last_ns:
+                        last_ns = ts
                 continue
             if ts + error_ns < enqueued_ns:
                 counts.clock_violations += 1
             windows += 1
-            lane = lanes.choose(key)
+            lane = lanes.choose(key, ts)
+            if ts < lane.last_ns:
+                counts.clamped += 1
+                ts = lane.last_ns
             if end_device_ns is None:
                 lane.out.append((ts, BEGIN, name, args, flow, 0))
                 lanes.begin(lane, flow, key)
+                lane.last_ns = ts
             else:
+                end_ns = host0 + int((end_device_ns - device0) * slope)
                 if end_device_ns > to_ns:
                     end = clock.place(end_device_ns)
                     assert end is not None  # within reach, as was checked above
-                    last_ns = max(end.host_ns, ts)
+                    end_ns = end.host_ns
                     counts.worst_error_ns = max(counts.worst_error_ns, end.error_ns + read_error_ns)
-                else:
-                    last_ns = max(host0 + int((end_device_ns - device0) * slope), ts)
-                lane.out.append((ts, SLICE, name, args, flow, last_ns))
-            lane.last_ns = last_ns
+                if end_ns < ts:
+                    end_ns = ts
+                lane.out.append((ts, SLICE, name, args, flow, end_ns))
+                lane.last_ns = ts = end_ns
+            if ts > last_ns:
+                last_ns = ts
         self.last_ns = last_ns
         counts.windows += windows
         counts.slices += windows
@@ -374,7 +386,7 @@ class StreamTimeline:
         """A window that could not be read is an instant that carries the error, never an hour-long bar."""
         _, _, _, name, args, _, enqueued_ns = self._unread.pop(flow)
         self._counts.unreadable += 1
-        lane = self.lanes.choose(None)
+        lane = self.lanes.choose(None, self.last_ns)
         self.last_ns = lane.last_ns = max(self.last_ns, enqueued_ns, lane.last_ns)
         lane.out.append((self.last_ns, INSTANT, name, {**(end_args or {}), **(args or {})}, 0, 0))
 
@@ -389,8 +401,8 @@ class StreamTimeline:
 
     @property
     def latest_ns(self) -> int | None:
-        """The device time of the last edge that waits; None if none does."""
-        return next((edge[1] or edge[0] for edge in reversed(self.waiting) if edge[0] is not None), None)
+        """The latest device time of an edge that waits; None if none does."""
+        return max((edge[1] or edge[0] for edge in self.waiting if edge[0] is not None), default=None)
 
     @property
     def open_spans(self) -> int:

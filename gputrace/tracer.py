@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from _thread import RLock
+from contextlib import suppress
 from itertools import count
 
 from gputrace import hot
@@ -295,14 +296,10 @@ class Tracer:
             self._break(error)
         finally:
             if self._file is not None:
-                try:
+                with suppress(OSError):
                     self._file.close()
-                except OSError:
-                    pass
-        try:
+        with suppress(OSError):  # the folder is gone, or the disk is full: the shard's own tail says what it can
             self.folder.write_report(self.number, self.report())
-        except OSError:
-            pass  # the folder is gone, or the disk is full: the shard's own tail says what it can
 
     def report(self) -> dict[str, int | str | list[str]]:
         """What this process recorded and what it gave up, by name."""
@@ -340,16 +337,14 @@ class Tracer:
         try:
             self.folder.write_report(self.number, self.report())
         except OSError:
-            try:
+            with suppress(Exception):  # no stderr either
                 sys.stderr.write(f"gputrace: {text}\n")
-            except Exception:
-                pass  # no stderr either
 
     def _open_exporter(self) -> Exporter:
         if self._exporter is None:
             module, _, name = self.folder.exporter.partition(":")
             exporter = getattr(__import__(module, fromlist=[name]), name)
-            self._file = open(self.folder.shard_path(self.number), "r+b", buffering=0)
+            self._file = open(self.folder.shard_path(self.number), "r+b", buffering=0)  # noqa: SIM115  (closed by `_finish`)
             process = Process(
                 self.number, self.pid, _process_name(), list(sys.orig_argv), self._start_ns, self.folder.claim
             )

@@ -40,11 +40,11 @@ def decorate(function: Any, open_span: Callable[[], AbstractContextManager[Any]]
         async def async_generator(*args: Any, **kwargs: Any) -> Any:
             with open_span():
                 inner = function(*args, **kwargs)
+                step = inner.asend(None)
                 try:
-                    sent = None
                     while True:
                         try:
-                            item = await inner.asend(sent)
+                            item = await step
                         except StopAsyncIteration:
                             return
                         try:
@@ -52,8 +52,9 @@ def decorate(function: Any, open_span: Callable[[], AbstractContextManager[Any]]
                         except GeneratorExit:
                             raise
                         except BaseException as error:
-                            item = await inner.athrow(error)
-                            sent = yield item
+                            step = inner.athrow(error)
+                        else:
+                            step = inner.asend(sent)
                 finally:
                     await inner.aclose()
 

@@ -10,8 +10,8 @@ Invariants the collector relies on:
 - A span is in its thread's buffer before it is in its stream's queue, at both ends.
 - Once a host-only span has been appended the second time to its thread's buffer, or a GPU span the second time to its
   stream's queue, this side touches it no more: the collector may recycle it.
-- A span's state changes right before the append that it tells of, with no call between, so a signal's handler that raises
-  leaves state and lists in agreement; what it strands half closed is closed when the object dies (`Span.__del__`).
+- A span's state changes right before the append that it tells of, with no call between, so a signal's handler that
+  raises leaves state and lists in agreement; what it strands is closed when the object dies (`Span.__del__`).
 - An object that anyone else still refers to is never recycled (`recycle` asks its reference count), so a program that
   keeps a span, enters it again or enters it twice at once gets fresh ones behind it, never another's.
 
@@ -51,6 +51,15 @@ _SUSPENDABLE: Final = _GENERATOR | _COROUTINE
 PLAIN: Final = 0
 
 
+class Pool(list["Span"]):
+    """Spans to use again. Once ``closed`` it takes none back from those that die (`Span.__del__`)."""
+
+    __slots__ = ("closed",)
+
+    def __init__(self) -> None:
+        self.closed = False
+
+
 class ThreadBuffer:
     """One host thread's edges, in order, until the collector takes them.
 
@@ -86,7 +95,7 @@ class StreamQueue:
         handle: int,
         record: Callable[[Any, Any], Any],
         capturing: Callable[[Any], Any],
-        free: list[Span],
+        free: Pool,
         make: Callable[[], Span | None],
     ) -> None:
         self.entries: list[Any] = []
@@ -102,7 +111,11 @@ class StreamQueue:
 
     def refuse(self, why: str) -> None:
         """Record nothing more here. No call reaches the device, from whichever thread, once this returns."""
-        self.record = self.capturing = lambda *_: (why, why)
+
+        def refused(*_: Any) -> tuple[str, str]:
+            return why, why
+
+        self.record = self.capturing = refused
 
 
 class _ThreadEnd:
@@ -126,9 +139,9 @@ _threads: list[ThreadBuffer] = []
 _queues: dict[int, StreamQueue] = {}  # by the handle that programs pass, where it means one stream
 _all_queues: list[StreamQueue] = []
 _next_thread = count(1).__next__
-_host_free: list[Span] = []
-_resolve: Callable[[Any], StreamQueue | None] = lambda stream: None
-_lend: Callable[[], Span | None] = lambda: None
+_host_free = Pool()
+_resolve: Callable[[Any], StreamQueue | None]
+_lend: Callable[[], Span | None]
 _modules = sys.modules
 _running_task: Callable[[], Any] | None = None
 
@@ -164,7 +177,17 @@ class Span:
         "thread",
     )
 
-    def __init__(self, free: list[Span], start: Any = None, end: Any = None) -> None:
+    # Set by `span`, each time.
+    name: str
+    args: Args | None
+    thread: ThreadBuffer
+    queue: StreamQueue | None  # its stream's; None for a host slice alone
+    append: Callable[[Any], None]  # to its thread's buffer
+    # Set at its two ends: host clock, ns.
+    t0: int
+    t1: int
+
+    def __init__(self, free: Pool, start: Any = None, end: Any = None) -> None:
         self.free = free  # the pool it goes back to
         self.start = start
         self.end = end
@@ -185,7 +208,8 @@ class Span:
         exception that a signal's handler raised before `__exit__` could begin; it is ended here.
         """
         if self.state == _FRESH:
-            self.free.append(Span(self.free, self.start, self.end))
+            if not self.free.closed:
+                self.free.append(Span(self.free, self.start, self.end))
         elif self.state != _CLOSED:
             self._end_without_event("never closed")
 
@@ -274,7 +298,7 @@ class Span:
         """This object is in use, or was used: a fresh one does the work behind it."""
         fresh = span(self.name, None if self.queue is None else self.queue.handle, **(self.args or {}))
         if not isinstance(fresh, Span):  # tracing is off, or out of room: record into a buffer that nobody reads
-            fresh = Span([])
+            fresh = Span(Pool())
             fresh.name, fresh.args, fresh.queue, fresh.append = self.name, self.args, None, _discard
         if self.again is None:
             self.again = []
@@ -294,7 +318,7 @@ class Window(Span):
     """
 
     __slots__ = ()
-    scope = property(lambda self: None, lambda self, value: None)  # type: ignore[assignment]
+    scope = property(lambda self: None, lambda self, value: None)
 
     def open(self) -> Window:
         """Open it; `gputrace.window` has done so."""
@@ -511,7 +535,7 @@ def failure(error: object, stream: Any = None) -> None:
         queue.append(mark)
 
 
-class use_stream:  # noqa: N801  (used as a function)
+class use_stream:
     """Make a stream current for this thread's spans: ``with gputrace.use_stream(s): ...``.
 
     The thread's, as a framework's own current stream is: tasks of one event loop share it. Spans opened inside without
@@ -566,16 +590,11 @@ def forget_everything() -> _Stats:
     global _local_state, _threads, _queues, _all_queues, _host_free, _stats
     for queue in _all_queues:
         queue.refuse("forgotten")
-    discard(_host_free)
+        queue.free.closed = True
+    _host_free.closed = True
     stats, _stats = _stats, _Stats()
-    _local_state, _threads, _queues, _all_queues, _host_free = _local(), [], {}, [], []
+    _local_state, _threads, _queues, _all_queues, _host_free = _local(), [], {}, [], Pool()
     return stats
-
-
-def discard(pool: list[Span]) -> None:
-    """Empty a pool for good."""
-    while pool:
-        pool.pop().state = _CLOSED
 
 
 def stats() -> _Stats:
@@ -592,7 +611,7 @@ def queues() -> dict[int, StreamQueue]:
     return _queues
 
 
-def host_pool() -> list[Span]:
+def host_pool() -> Pool:
     return _host_free
 
 
@@ -600,7 +619,7 @@ current_tid = get_native_id
 
 
 def take(entries: list[Any], most: int) -> list[Any]:
-    """The first ``most`` entries, which are then gone from the list. Safe beside appends, where a swap would lose some."""
+    """The first ``most`` entries, taken off the list. Safe beside appends, where swapping the list would lose some."""
     batch = entries[:most]
     del entries[: len(batch)]
     return batch
@@ -629,7 +648,7 @@ def recycle(done: list[Span]) -> list[Span]:
 
 
 def _make(queue: StreamQueue | None) -> tuple[Span | None, StreamQueue | None]:
-    """A span where a pool is empty. A GPU window that may not be is a host slice; a host slice that may not be, nothing."""
+    """A span where a pool is empty. A GPU window that may not be is a host slice; a host slice then, nothing."""
     if queue is not None:
         made = queue.make()
         if made is not None:
