@@ -211,10 +211,13 @@ class Anchoring:
         try:
             low_ns = now_ns()
             record(event, stream)
+            late = False
             while not done(event):
-                if now_ns() - low_ns > STUCK_NS:
+                if late:
                     self._stuck = event
                     return None
+                # Asked once more when it is late: the time may have gone by without the GIL, not without an answer.
+                late = now_ns() - low_ns > STUCK_NS
             return Bracket(event, low_ns, now_ns())
         except BaseException:
             self.pool.release(event)

@@ -73,7 +73,7 @@ class Collector:
             self._bell.release()
 
     def stop(self, timeout_s: float) -> bool:
-        """Ask the thread to stop and wait until it is gone, for the operating system too. False if it is not in time."""
+        """Ask the thread to stop and wait until it is gone, for the operating system too. False if it is late."""
         if not self._running:
             return True
         self._stopping = True

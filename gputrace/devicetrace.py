@@ -76,7 +76,7 @@ class DeviceTrace:
     # The program's side.
 
     def make(self) -> Span | None:
-        """A span with two events of this context; None where the bound is reached or the device refuses. Raises nothing."""
+        """A span with two events of this context; None at the bound or where the device refuses. Raises nothing."""
         self._wake()
         try:
             return self.spare.pop()

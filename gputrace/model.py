@@ -1,8 +1,9 @@
 """What passes from the tracer to an exporter: tracks, edges, the process and the recording.
 
-Names under ``TYPE_CHECKING`` exist for type checkers alone. It knows no device, no clock arithmetic and no file format. Every time is integer nanoseconds of the host's
-CLOCK_MONOTONIC; exporters add the recording's one BOOTTIME offset themselves. Plain classes with slots, and no
-import at all: a traced program pays for importing this before its first line runs.
+It knows no device, no clock arithmetic and no file format. Every time is integer nanoseconds of the host's
+CLOCK_MONOTONIC; exporters add the recording's one BOOTTIME offset themselves. Plain classes with slots, and no import at
+all: a traced program pays for importing this before its first line runs. Names under ``TYPE_CHECKING`` are for type
+checkers alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     Edge = tuple[int, int, str | int | float | None, Args | None, int, int]
 
 # Kinds of edge. END carries no name: it closes the innermost open slice of its track. SLICE is a begin and an end in
-# one, at ts_ns and end_ns, with nothing between them on its track: most slices hold no other, and one costs half of two.
+# one, at ts_ns and end_ns, with nothing between on its track: most slices hold no other, and one costs half of two.
 BEGIN = 1
 END = 2
 INSTANT = 3
@@ -170,8 +171,8 @@ class Exporter:
     def write(self, track: Track, edges: Iterable[Edge]) -> None:
         """Add edges of one track. An edge is (ts_ns, kind, name, args, flow, end_ns); see ``Edge``.
 
-        ``args`` may be empty. Slices of one flow id, on different tracks, are joined by an arrow from the earlier one; 0
-        is no flow. An END may carry args: they belong to the slice it closes. A COUNTER edge has its value (int or
+        ``args`` may be empty. Slices of one flow id, on different tracks, are joined by an arrow from the earlier one;
+        0 is no flow. An END may carry args: they belong to the slice it closes. A COUNTER edge has its value (int or
         float) as the name.
         """
         raise NotImplementedError
