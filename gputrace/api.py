@@ -47,7 +47,7 @@ class trace:
             )
         session = recording.start_recording(self.path, self.device)
         try:
-            started = tracer.Tracer(session.folder, session.device)
+            started = tracer.Tracer(session.folder, session.device, keep_clocks=True)
         except OSError as error:
             recording.discard_recording(session)
             raise UsageError(f"cannot start to record: {error}") from error

@@ -1,8 +1,8 @@
 """What passes from the tracer to an exporter: tracks, edges, the process and the recording.
 
 It knows no device, no clock arithmetic and no file format. Every time is integer nanoseconds of the host's
-CLOCK_MONOTONIC; exporters add the recording's one BOOTTIME offset themselves. Plain classes with slots, and no import at
-all: a traced program pays for importing this before its first line runs. Names under ``TYPE_CHECKING`` are for type
+CLOCK_MONOTONIC; exporters add the recording's one BOOTTIME offset themselves. Plain classes with slots, and no import
+at all: a traced program pays for importing this before its first line runs. Names under ``TYPE_CHECKING`` are for type
 checkers alone.
 """
 

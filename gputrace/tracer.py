@@ -14,7 +14,7 @@ from _thread import RLock
 from contextlib import suppress
 from itertools import count
 
-from gputrace import hot
+from gputrace import hostclock, hot
 from gputrace.collector import Collector
 from gputrace.devicetrace import DeviceTrace
 from gputrace.model import COUNTER, Process
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 CHUNK: Final = 500
 PAUSE_S: Final = 0.0005
 REPORT_NS: Final = 1_000_000_000
+CLOCKS_NS: Final = 10_000_000_000
 #: How long a clean exit waits for the device, and a fork for the collector.
 EXIT_DEADLINE_S: Final = 10.0
 FORK_DEADLINE_S: Final = 2.0
@@ -49,13 +50,16 @@ def current() -> Tracer | None:
 class Tracer:
     """Records this process into one shard of a folder, from `start` to `stop`.
 
-    ``device`` is "cuda", "simulated" or "host" (host spans only). Raises OSError from the constructor if the folder
+    ``device`` is "cuda", "simulated" or "host" (host spans only). ``keep_clocks`` notes the host clocks every 10 s, where
+    no launcher does. Raises OSError from the constructor if the folder
     takes no shard; after that nothing: what goes wrong is told once (`tell`) and the program goes on.
     """
 
-    def __init__(self, folder: ShardFolder, device: str) -> None:
+    def __init__(self, folder: ShardFolder, device: str, *, keep_clocks: bool = False) -> None:
         self.folder = folder
         self.device = device
+        self._keep_clocks = keep_clocks
+        self._forking = False
         self.number = folder.claim()
         self.counts = Counts()
         self.told: list[str] = []
@@ -71,10 +75,12 @@ class Tracer:
         self._lock = RLock()  # around what the program's threads do when a stream or a pool is new
         self._cycle_lock = RLock()  # around a collector's cycle: one at a time
         self._collector = Collector(self.cycle)
+        self._held: list[Any] = []  # locks, while the process forks
         self._spare: list[Span] = []
         self._made = 0
         self._next_number = count(1).__next__
         self._reported_ns = 0
+        self._clocks_ns = time.monotonic_ns()
         self._start_ns = time.monotonic_ns()
 
     # Life.
@@ -102,14 +108,16 @@ class Tracer:
 
     def pause_for_fork(self) -> None:
         """Stop the collector, so that no lock of ours is held and no thread of ours runs while the process forks."""
+        self._forking = True
         self._collector.stop(FORK_DEADLINE_S)
-        self._cycle_lock.acquire()
-        self._lock.acquire()
+        locks = (self._cycle_lock, self._lock)
+        self._held = [lock for lock in locks if lock.acquire(timeout=FORK_DEADLINE_S)]
 
     def resume_after_fork(self) -> None:
         """In the parent: the next span starts the collector again."""
-        self._lock.release()
-        self._cycle_lock.release()
+        for lock in reversed(self._held):
+            lock.release()
+        self._forking = False
         pool = hot.host_pool()
         self._spare.extend(pool)
         del pool[:]
@@ -171,7 +179,9 @@ class Tracer:
         return hot.MOST_WINDOWS - sum(device.in_flight for device in self._devices.values())
 
     def _wake(self) -> None:
-        if not self._collector.running and _current is self and not self._broken and self._collector.start():
+        if self._collector.running or self._forking or self._broken or _current is not self:
+            return
+        if self._collector.start():
             self._collector.ring()
 
     # The collector's side.
@@ -257,6 +267,9 @@ class Tracer:
         if now_ns - self._reported_ns > REPORT_NS:
             self._reported_ns = now_ns
             self.folder.write_report(self.number, self.report())
+            if self._keep_clocks and now_ns - self._clocks_ns > CLOCKS_NS:
+                self._clocks_ns = now_ns
+                self.folder.add_snapshot(hostclock.snapshot())
 
     # The end.
 

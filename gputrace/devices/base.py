@@ -93,7 +93,7 @@ class Stream:
     people, unique in its context.
     """
 
-    __slots__ = ("device", "native", "handle", "id", "name")
+    __slots__ = ("device", "handle", "id", "name", "native")
 
     def __init__(self, device: Device, native: Any, handle: int, id: int, name: str) -> None:
         self.device = device
