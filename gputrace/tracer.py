@@ -50,8 +50,8 @@ def current() -> Tracer | None:
 class Tracer:
     """Records this process into one shard of a folder, from `start` to `stop`.
 
-    ``device`` is "cuda", "simulated" or "host" (host spans only). ``keep_clocks`` notes the host clocks every 10 s, where
-    no launcher does. Raises OSError from the constructor if the folder
+    ``device`` is "cuda", "simulated" or "host" (host spans only). ``keep_clocks`` notes the host clocks every 10 s,
+    where no launcher does. Raises OSError from the constructor if the folder
     takes no shard; after that nothing: what goes wrong is told once (`tell`) and the program goes on.
     """
 
@@ -133,8 +133,11 @@ class Tracer:
         try:
             from gputrace.devices import stream_handle
 
+            handle = stream_handle(stream)
+            found = hot.queues().get(handle)
+            if found is not None:
+                return found
             with self._lock:
-                handle = stream_handle(stream)
                 found = hot.queues().get(handle)
                 return found if found is not None else self._new_queue(handle)
         except Exception as error:
@@ -154,6 +157,9 @@ class Tracer:
             device = self._devices[key] = DeviceTrace(stream.device, self._tracks, self.counts, self._room, self._wake)
         if handle not in AMBIENT_HANDLES:
             queue = hot.queues()[handle] = device.queue(stream)
+            with suppress(TypeError):
+                # A binding's stream object hashes as its handle but does not equal it; unhashable ones are asked each time.
+                hot.queues()[stream.native] = queue
             return queue
         # Another stream on every context, and the per-thread one on every thread: looked up each time.
         thread = hot.current_tid() if handle == PER_THREAD else 0

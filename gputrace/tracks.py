@@ -33,7 +33,7 @@ class Tracks:
 
     def thread(self, name: str, tid: int) -> Track:
         self._threads += 1
-        return self._open(THREAD, name, tid=tid, order=self._threads)
+        return self._open(THREAD, name or f"thread {tid}", tid=tid, order=self._threads)
 
     def lane(self, thread: Track, index: int) -> Track:
         """One more lane for host slices that cannot nest on their thread's own track."""
@@ -57,7 +57,7 @@ class Tracks:
 
     def counter(self, name: str, unit: str, group: Track | None = None) -> Track:
         self._counters += 1
-        return self._open(COUNTER_TRACK, name, parent=group, unit=unit, order=_AFTER_STREAMS + self._counters)
+        return self._open(COUNTER_TRACK, name or "unnamed", parent=group, unit=unit, order=_AFTER_STREAMS + self._counters)
 
     def close(self, track: Track) -> None:
         self._exporter().close_track(track)

@@ -136,7 +136,7 @@ class _ThreadEnd:
 _on = False
 _local_state = _local()
 _threads: list[ThreadBuffer] = []
-_queues: dict[int, StreamQueue] = {}  # by the handle that programs pass, where it means one stream
+_queues: dict[Any, StreamQueue] = {}  # by what programs pass, where it means one stream: a handle, or an object
 _all_queues: list[StreamQueue] = []
 _next_thread = count(1).__next__
 _host_free = Pool()
@@ -606,8 +606,8 @@ def threads() -> list[ThreadBuffer]:
     return _threads
 
 
-def queues() -> dict[int, StreamQueue]:
-    """Stream queues by the int handle that programs pass; the tracer keeps it."""
+def queues() -> dict[Any, StreamQueue]:
+    """Stream queues by what programs pass for them; the tracer keeps it."""
     return _queues
 
 
@@ -773,11 +773,11 @@ def _why_not(captured: Any, otherwise: str) -> str:
 
 
 def _describe(error: object) -> str:
+    if type(error) is str:
+        return shorten(error, LONGEST_DESCRIPTION)
+    name = type(error).__name__
     try:
         text = str(error)
-    except Exception:
+    except Exception:  # whatever the program's object raises
         text = ""
-    name = type(error).__name__
-    if isinstance(error, str):
-        return shorten(text, LONGEST_DESCRIPTION)
     return shorten(f"{name}: {text}", LONGEST_DESCRIPTION) if text else name
