@@ -9,9 +9,13 @@ the host runs a step ahead of the GPU, and each batch is copied while the one be
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # on matrices this small, threads only wait for one another
 
 import numpy as np
 
@@ -20,7 +24,7 @@ from gputrace.devices.simulated import default_gpu
 
 # The GPU's assumed speed. It is a slow one: numpy on one core must be able to keep ahead of it, as a host does.
 FLOPS = 10e9  # floating-point operations a second
-BANDWIDTH = 500e6  # bytes a second between host and device
+BANDWIDTH = 200e6  # bytes a second between host and device
 LAUNCH_S = 5e-6  # what the smallest kernel or copy takes
 
 SAMPLES, HIDDEN = 64, 256
@@ -62,11 +66,11 @@ class Network:
         """One step of gradient descent; the loss before it."""
         matmul = 2 * BATCH * SAMPLES * HIDDEN  # flops: all five multiply by a matrix of this size
         with gputrace.span("forward", stream=compute):
-            with kernel("input @ w1", matmul):
+            with kernel("x @ w1", matmul):
                 hidden = noisy @ self.w1
             with kernel("tanh", 10 * hidden.size):
                 hidden = np.tanh(hidden)
-            with kernel("hidden @ w2", matmul):
+            with kernel("h @ w2", matmul):
                 output = hidden @ self.w2
             with kernel("loss", 3 * output.size):
                 error = output - clean
@@ -75,7 +79,7 @@ class Network:
             error *= 2 / error.size
             with kernel("grad w2", matmul):
                 grad2 = hidden.T @ error
-            with kernel("grad hidden", matmul):
+            with kernel("grad h", matmul):
                 grad_hidden = error @ self.w2.T
             with kernel("grad tanh", 3 * hidden.size):
                 grad_hidden *= 1 - hidden * hidden
@@ -98,38 +102,48 @@ def make_waves(count: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
     return noisy.astype(np.float32), clean.astype(np.float32)
 
 
+class Loop:
+    """Takes a network through its batches, one copied while the one before is worked on."""
+
+    def __init__(self, network: Network, noisy: Floats, clean: Floats) -> None:
+        self.network, self.noisy, self.clean = network, noisy, clean
+        # There is room for two batches on the GPU. Of the batch in each: it is there; it is done with; its loss is out.
+        self.copied, self.worked, self.told = ([gpu.event_create(), gpu.event_create()] for _ in range(3))
+        self.copy_batch(0)
+
+    def copy_batch(self, number: int) -> None:
+        copy.wait_event(self.worked[number % 2])
+        transfer("batch", 2 * 4 * BATCH * SAMPLES)
+        gpu.event_record(self.copied[number % 2], copy)
+
+    def step(self, number: int) -> float:
+        """Enqueue a step and the copy of the next batch; wait for the step before, not for this one."""
+        first = number % STEPS * BATCH
+        with gputrace.span("step", stream=compute, number=number):
+            compute.wait_event(self.copied[number % 2])
+            loss = self.network.step(self.noisy[first : first + BATCH], self.clean[first : first + BATCH])
+            gpu.event_record(self.worked[number % 2], compute)
+        self.copy_batch(number + 1)
+        copy.wait_event(self.worked[number % 2])
+        transfer("loss", 4)
+        gpu.event_record(self.told[number % 2], copy)
+        with gputrace.span("wait"):
+            gpu.event_wait(self.told[(number - 1) % 2])
+        return loss
+
+
 def main() -> None:
     rng = np.random.default_rng(0)
-    network = Network(rng)
-    noisy, clean = make_waves(BATCH * STEPS, rng)
-    # Two batches have room on the GPU: one is worked on while the next is copied.
-    copied, worked, told = ([gpu.event_create(), gpu.event_create()] for _ in range(3))
-
-    def copy_batch(number: int) -> None:
-        copy.wait_event(worked[number % 2])  # its room is free again
-        transfer("copy batch", 2 * 4 * BATCH * SAMPLES)
-        gpu.event_record(copied[number % 2], copy)
-
+    loop = Loop(Network(rng), *make_waves(BATCH * STEPS, rng))
     print(f"mean square of the noise: {NOISE**2:.4f}; of what the network leaves of it:")
-    copy_batch(0)
     for epoch in range(EPOCHS):
         losses: list[float] = []
         with gputrace.span("epoch", number=epoch):
-            for step in range(STEPS):
-                number, rows = epoch * STEPS + step, slice(step * BATCH, (step + 1) * BATCH)
-                now, before = number % 2, (number - 1) % 2
-                with gputrace.span("step", stream=compute, number=number):
-                    compute.wait_event(copied[now])
-                    losses.append(network.step(noisy[rows], clean[rows]))
-                    gpu.event_record(worked[now], compute)
-                copy_batch(number + 1)
-                copy.wait_event(worked[now])
-                transfer("copy loss", 4)
-                gpu.event_record(told[now], copy)
-                with gputrace.span("wait for loss"):
-                    gpu.event_wait(told[before])  # of the step before: the GPU has this one to do meanwhile
+            for number in range(epoch * STEPS, (epoch + 1) * STEPS):
+                began_ns = time.monotonic_ns()
+                losses.append(loop.step(number))
                 gputrace.counter("loss", losses[-1])
-                gputrace.counter("copied", (number + 2) * 2 * 4 * BATCH * SAMPLES, "bytes")
+                gputrace.counter("steps a second", 1e9 / (time.monotonic_ns() - began_ns))
         gputrace.instant("epoch done", number=epoch, loss=losses[-1])
         print(f"epoch {epoch}: {np.mean(losses):.4f}")
 
