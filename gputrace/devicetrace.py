@@ -9,25 +9,25 @@ from __future__ import annotations
 import time
 from _thread import allocate_lock
 
+from gputrace import hot
 from gputrace.anchoring import Anchoring
 from gputrace.clock import TELLING_NS, half_step_ns
 from gputrace.errors import DeviceError
 from gputrace.events import EventPool
-from gputrace.hot import Pool, Span, StreamQueue, recycle
+from gputrace.hot import Pool, Span, StreamQueue
 from gputrace.model import COUNTER, Track
-from gputrace.timeline import ABANDONED, Counts, StreamTimeline
+from gputrace.timeline import Counts, StreamTimeline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Final
+    from typing import Final
 
     from gputrace.devices.base import Device, Stream
-    from gputrace.model import Args, Edge
-    from gputrace.timeline import Passed
+    from gputrace.hot.drain import Passed
+    from gputrace.model import Edge
     from gputrace.tracks import Tracks
 
-NOT_READY: Final = 600  # CUDA_ERROR_NOT_READY
 INVALID_HANDLE: Final = 400  # of one event: the device itself may be well
 #: How long a read edge waits for the anchor behind it before it is placed by extending the map.
 PATIENCE_NS: Final = 1_000_000_000
@@ -214,73 +214,17 @@ class DeviceTrace:
         count = min(state.marked, most)
         if not count:
             return False
-        entries: list[Any] = queue.entries[:count]
-        anchor, clock = self.anchoring.event, self.anchoring.map
-        assert clock.last is not None
-        base_ns = clock.last.device_ns
-        elapsed = self.device.elapsed_raw
-        passed: list[Passed] = []
-        done: list[Span] = []
-        taken = 0
-        while taken < count:
-            span = entries[taken]
-            is_end = span.gpu_open
-            if is_end is None or (is_end and span.reason is not None):
-                # A failure's mark, or an end without an event.
-                passed.append(self._untimed_edge(state, span))
-                taken += 1
-                if is_end:
-                    done.append(span)
-                continue
-            try:
-                code, ms = elapsed(anchor, span.end if is_end else span.start)
-            except Exception as error:  # a result code that the binding does not know
-                code, ms = str(error) or -1, 0.0
-            if code:
-                if code == NOT_READY:
-                    break
-                self._unreadable(span, code)
-                passed.append(self._untimed_edge(state, span))
-                taken += 1
-                if is_end:
-                    done.append(span)
-                continue
-            device_ns = base_ns + int(ms * 1e6)
-            taken += 1
-            if is_end:
-                span.gpu_open = False
-                self._open -= 1
-                passed.append((device_ns, None, span.flow, None, _end_args(span), None, 0))
-                done.append(span)
-                continue
-            thread, scope = span.thread.number, span.scope
-            key = thread if scope == 0 else None if scope is None else (thread, scope)
-            if taken < count and entries[taken] is span and span.reason is None:
-                # Nothing was recorded inside: both edges are one entry.
-                try:
-                    code, ms = elapsed(anchor, span.end)
-                except Exception:
-                    code = -1
-                if not code:
-                    taken += 1
-                    end_ns = base_ns + int(ms * 1e6)
-                    args = span.args if span.error is None else {**(span.args or {}), "error": span.error}
-                    passed.append((device_ns, end_ns, span.flow, span.name, args, key, span.t0))
-                    done.append(span)
-                    continue
-            span.gpu_open = True
-            self._open += 1
-            if span.reason != ABANDONED["ended"]:  # else it need not be drawn at all
-                passed.append((device_ns, None, span.flow, span.name, span.args, key, span.t0))
-        if not taken:
-            return False
-        del queue.entries[:taken]
-        span = None  # recycling takes back only what nobody holds
-        entries.clear()
-        state.marked -= taken
-        self._recycle(done)
-        self._hand_over(state, passed, base_ns)
-        return taken == count and bool(state.marked)
+        assert self.anchoring.map.last is not None
+        base_ns = self.anchoring.map.last.device_ns
+        out = hot.drain(queue.entries[:count], self.device.elapsed_raw, self.anchoring.event, base_ns)
+        if out.code and out.code != INVALID_HANDLE:
+            self.lose(f"reading an event failed with {out.code}")
+        del queue.entries[: out.taken]
+        state.marked -= out.taken
+        self._open += out.opened
+        self._recycle(out.done)
+        self._hand_over(state, out.passed, base_ns)
+        return out.taken == count and bool(state.marked)
 
     def _hand_over(self, state: _StreamState, passed: list[Passed], base_ns: int) -> None:
         """Give edges that were read to the timeline, to be drawn when the map reaches them."""
@@ -293,41 +237,22 @@ class DeviceTrace:
             state.waiting_since_ns = time.monotonic_ns()
         state.line.waiting += passed
 
-    def _untimed_edge(self, state: _StreamState, span: Any) -> Passed:
-        """An edge without a device time, and why. Marks the span's other edge as the next one."""
-        is_end = span.gpu_open
-        if is_end is None:
-            return (None, None, 0, None, {"error": span.error}, None, 0)
-        span.gpu_open = not is_end
-        if is_end:
-            self._open -= 1
-            return (None, None, span.flow, None, _end_args(span), None, 0)
-        self._open += 1
-        error = span.error or "its event could not be read back"
-        return (None, None, span.flow, span.name, {**(span.args or {}), "error": error}, None, span.t0)
-
-    def _unreadable(self, span: Span, code: Any) -> None:
-        if span.error is None:
-            span.error = f"its event could not be read back: error {code if isinstance(code, str) else int(code)}"
-        if code != INVALID_HANDLE:
-            self.lose(f"reading an event failed with {code}")
-
     def _read_lost(self, queue: StreamQueue) -> None:
         """What a lost device never answered for."""
         state = queue.timeline
-        entries = queue.entries[: state.marked]
-        del queue.entries[: len(entries)]
+        entries = hot.take(queue.entries, state.marked)
         state.marked -= len(entries)
         done: list[Span] = []
-        while entries:
-            span = entries.pop(0)
-            is_end = span.gpu_open
-            if is_end is not None:
+        for span in entries:
+            is_open = span.gpu_open
+            if is_open is not None:
                 span.error = span.error or self.lost
-            state.line.waiting.append(self._untimed_edge(state, span))
-            if is_end:
+                self._open += -1 if is_open else 1
+            state.line.waiting.append(hot.untimed(span))
+            if is_open:
                 done.append(span)
-        span = None
+        span = None  # recycling takes back only what nobody holds
+        entries.clear()
         self._recycle(done)
 
     def _place(self, most: int, last: bool) -> bool:
@@ -354,7 +279,7 @@ class DeviceTrace:
         return more
 
     def _recycle(self, done: list[Span]) -> None:
-        for span in recycle(done):
+        for span in hot.recycle(done):
             self.drop(span)
 
     def drop(self, span: Span) -> None:
@@ -408,15 +333,3 @@ class _StreamState:
         self.line = line
         self.marked = 0
         self.waiting_since_ns = 0
-
-
-def _end_args(span: Span) -> Args | None:
-    """What a window says at its end of what went wrong."""
-    if span.reason is None:
-        return None if span.error is None else {"error": span.error}
-    if span.reason == ABANDONED["ended"]:
-        return ABANDONED
-    args = {"ended": span.reason}
-    if span.error is not None:
-        args["error"] = span.error
-    return args

@@ -297,18 +297,18 @@ class EventProfiler:
         self._release(closed)
 
     def _hasten(self, asked: Measurement) -> None:
-        """Somebody waits for this window: once it is read, see to an anchor behind it, or one near enough."""
+        """Somebody waits for this window: once it is read, have the map reach it, by an anchor or from a near one."""
         closed, anchoring = asked.window, self.anchoring
-        if closed is None or closed.stamp is None or self._now_ns() - anchoring.taken_ns <= FRESH_NS:
+        if closed is None or closed.stamp is None:
             return
         reach_ns = anchoring.map.reach_ns
-        if reach_ns is None or closed.stamp.device_ns > reach_ns:
+        beyond = reach_ns is None or closed.stamp.device_ns > reach_ns
+        if beyond and self._now_ns() - anchoring.taken_ns > FRESH_NS:
             anchoring.refresh(tries=FEW_TRIES)
+        anchoring.map.extend(closed.stamp.device_ns)
 
     def _place(self, asked: Measurement | None) -> None:
-        """Answer for the read windows that the map reaches. For the one that is asked for, and for those that waited
-        long enough, by extending it.
-        """
+        """Answer for the read windows that the map reaches; for those that waited long enough, by extending it."""
         patient_ns = self._now_ns() - PATIENCE_NS
         for closed in self._unplaced:
             if closed.measurement.resolved or not closed.read_ns:
@@ -386,9 +386,11 @@ class TimestampProfiler:
     drains are charged to every window around it, and each window holds the launch latency that its drain exposed.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        """``now_ns`` is the host's clock: another one is for tests."""
         self.device = device
         self.pool = EventPool(device)
+        self._now_ns = now_ns
         self._windows = OpenWindows()
 
     def start(self, stream: Any) -> Token:
@@ -439,6 +441,6 @@ class TimestampProfiler:
             self.device.event_record(event, handle)
             with self.device.active():
                 self.device.event_wait(event)
-            return time.monotonic_ns()
+            return self._now_ns()
         finally:
             self.pool.release(event)

@@ -10,6 +10,7 @@ It knows no driver, no threads and no file: it is given edges in order and hands
 
 from __future__ import annotations
 
+from gputrace.hot.drain import ABANDONED
 from gputrace.model import BEGIN, END, INSTANT, SLICE, Track
 
 TYPE_CHECKING = False
@@ -19,13 +20,8 @@ if TYPE_CHECKING:
 
     from gputrace.clock import ClockMap, Piece
     from gputrace.hot import Span
+    from gputrace.hot.drain import Passed
     from gputrace.model import Args, Edge
-
-    #: An edge the device has passed. The fields are: its device time in ns (None: it could not be read, or is not
-    #: timed); for a window that holds no other edge, the device time of its end; its flow id, which identifies the
-    #: window (0: every window open here failed); its name, None for an end; its args; whose scope it nests in, None for
-    #: an explicit window; the host time of its enqueue.
-    Passed = tuple[int | None, int | None, int, str | None, Args | None, Hashable, int]
 
     Writer = Callable[[Track, list[Edge]], None]
 
@@ -33,8 +29,6 @@ if TYPE_CHECKING:
 DEEPEST: Final = 512
 #: Edges of one stream that are this much out of order are so for the rounding of their times: they are clamped.
 CLOSE_NS: Final = 1_000
-#: What the end of a window says that was given up on purpose.
-ABANDONED: Final[Args] = {"ended": "abandoned"}
 _APPROXIMATE: Final[Args] = {"placement": "approximate"}
 
 
@@ -290,12 +284,16 @@ class StreamTimeline:
         mark: Args | None = None
         last_ns = self.last_ns
         placed = windows = 0
+        # Where the last leaf went: until something begins or ends, the next of its scope goes there too.
+        leaf_key: Hashable = None
+        leaf_lane: Lane | None = None
         for device_ns, end_device_ns, flow, name, args, key, enqueued_ns in self.waiting[:most]:
             if device_ns is None:
                 self.last_ns = last_ns
                 self._untimed(flow, name, args, key, enqueued_ns)
                 last_ns = self.last_ns
                 placed += 1
+                leaf_key = None
                 continue
             if (end_device_ns or device_ns) > reach:
                 break
@@ -311,6 +309,7 @@ class StreamTimeline:
             if mark:
                 args = {**(args or {}), **mark}
             if name is None:
+                leaf_key = None
                 if self._failed:
                     args = self._with_failure(flow, args)
                 if flow in self._unread:
@@ -325,15 +324,20 @@ class StreamTimeline:
             if ts + error_ns < enqueued_ns:
                 counts.clock_violations += 1
             windows += 1
-            lane = lanes.choose(key, ts)
-            if ts < lane.last_ns:
-                counts.clamped += 1
-                ts = lane.last_ns
+            if leaf_lane is not None and key == leaf_key is not None and leaf_lane.last_ns <= ts:
+                lane = leaf_lane
+            else:
+                lane = lanes.choose(key, ts)
+                if ts < lane.last_ns:
+                    counts.clamped += 1
+                    ts = lane.last_ns
             if end_device_ns is None:
+                leaf_key = None
                 lane.out.append((ts, BEGIN, name, args, flow, 0))
                 lanes.begin(lane, flow, key)
                 lane.last_ns = ts
             else:
+                leaf_key, leaf_lane = key, lane
                 end_ns = host0 + int((end_device_ns - device0) * slope)
                 if end_device_ns > to_ns:
                     end = clock.place(end_device_ns)

@@ -158,7 +158,7 @@ class Tracer:
         if handle not in AMBIENT_HANDLES:
             queue = hot.queues()[handle] = device.queue(stream)
             with suppress(TypeError):
-                # A binding's stream object hashes as its handle but does not equal it; unhashable ones are asked each time.
+                # A binding's stream object hashes as its handle but does not equal it. Others are looked up each time.
                 hot.queues()[stream.native] = queue
             return queue
         # Another stream on every context, and the per-thread one on every thread: looked up each time.

@@ -57,7 +57,9 @@ class Tracks:
 
     def counter(self, name: str, unit: str, group: Track | None = None) -> Track:
         self._counters += 1
-        return self._open(COUNTER_TRACK, name or "unnamed", parent=group, unit=unit, order=_AFTER_STREAMS + self._counters)
+        return self._open(
+            COUNTER_TRACK, name or "unnamed", parent=group, unit=unit, order=_AFTER_STREAMS + self._counters
+        )
 
     def close(self, track: Track) -> None:
         self._exporter().close_track(track)

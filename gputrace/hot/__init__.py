@@ -1,8 +1,9 @@
-"""What runs on the program's own threads: spans, their buffers, their events.
+"""The hot path: what runs inside the program's spans, and once a span in the collector.
 
 One seam: everything above asks this package, never `pure` by name, so that a compiled twin can take its place.
 """
 
+from gputrace.hot.drain import drain, untimed
 from gputrace.hot.pure import (
     MOST_SPANS,
     MOST_WINDOWS,
@@ -39,6 +40,7 @@ __all__ = [
     "Window",
     "counter",
     "current_tid",
+    "drain",
     "failure",
     "forget_everything",
     "host_pool",
@@ -51,6 +53,7 @@ __all__ = [
     "switch_on",
     "take",
     "threads",
+    "untimed",
     "use_stream",
     "window",
 ]

@@ -143,7 +143,9 @@ _host_free = Pool()
 _resolve: Callable[[Any], StreamQueue | None]
 _lend: Callable[[], Span | None]
 _modules = sys.modules
-_running_task: Callable[[], Any] | None = None
+# asyncio's own functions, once the program has imported it.
+_running_loop: Callable[[], Any] | None = None
+_current_task: Callable[[Any], Any]
 
 
 class Span:
@@ -219,7 +221,7 @@ class Span:
         code = _getframe(1).f_code
         if code.co_flags & _SUSPENDABLE or code.co_name == "enter_context":
             made.scope = _scope(_getframe(1))
-        elif "_asyncio" in _modules:
+        elif "_asyncio" in _modules and (_running_loop or _find_running_loop)() is not None:
             made.scope = _task_scope()
         queue = made.queue
         made.t0 = monotonic_ns()
@@ -734,27 +736,25 @@ def _outermost_coroutine(frame: Any) -> Any:
 
 def _task_scope() -> int:
     """The running asyncio task's identity, `PLAIN` outside any."""
-    global _running_task
-    try:
-        if _running_task is None:
-            _running_task = _find_running_task()
-        task = _running_task()
-    except Exception:
-        return PLAIN  # asyncio is half imported
+    if "_asyncio" not in _modules:
+        return PLAIN
+    loop = (_running_loop or _find_running_loop)()
+    task = None if loop is None else _current_task(loop)
     return PLAIN if task is None else id(task)
 
 
-def _find_running_task() -> Callable[[], Any]:
-    """asyncio's C functions, without importing asyncio. Python 3.11 has the tasks by loop in a dict instead."""
-    module = _modules["_asyncio"]
-    running_loop = module._get_running_loop
-    current_task = getattr(module, "current_task", None) or module._current_tasks.get
-
-    def running_task() -> Any:
-        loop = running_loop()
-        return None if loop is None else current_task(loop)
-
-    return running_task
+def _find_running_loop() -> Any:
+    """Find asyncio's C functions, without importing asyncio, and ask once. Python 3.11 has a dict of tasks by loop
+    instead. None while asyncio is half imported.
+    """
+    global _running_loop, _current_task
+    try:
+        module = _modules["_asyncio"]
+        _current_task = getattr(module, "current_task", None) or module._current_tasks.get
+        _running_loop = module._get_running_loop
+        return _running_loop()
+    except Exception:
+        return None
 
 
 def _text(name: Any) -> str:
