@@ -159,7 +159,7 @@ def recording(
         str(place), Recording(f"{number:032x}", 0, 0), suffix, exporter or EXPORTERS[suffix], device
     )
     run = Run(folder, made, suffix)
-    with mock.patch.object(devices, "open_backend", lambda kind: SimulatedBackend(list(made))):
+    with mock.patch.object(devices, "open_backend", return_value=SimulatedBackend(made)):
         recorder = tracer.Tracer(folder, device)
         recorder.start()
         try:

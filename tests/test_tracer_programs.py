@@ -59,7 +59,7 @@ class Lockstep:
     def __init__(self, count: int) -> None:
         self._asked: list[queue.SimpleQueue[Callable[[], Any] | None]] = [queue.SimpleQueue() for _ in range(count)]
         self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._threads = [threading.Thread(target=self._run, args=(asked,), name=f"worker") for asked in self._asked]
+        self._threads = [threading.Thread(target=self._run, args=(asked,), name="worker") for asked in self._asked]
         for thread in self._threads:
             thread.start()
 
