@@ -2,8 +2,7 @@
 
 Loops take turns, each paced to 50,000 a second: nothing, two bare records, a span; each is followed by time for the
 collector to finish. What a span costs beyond its own two records is measured on a driver that stamps them, since a
-tracer that reads unstamped events does other work; the unit, and the two records that a span has in it, on one that does
-nothing.
+tracer that reads unstamped events does other work; the unit, and so the two records in a span, on one that does not.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass
 class Row:
-    """One figure. ``budget`` is the most it may be, or with ``at_least`` the least; None where it stands for comparison.
+    """One figure. ``budget`` is the most it may be, or with ``at_least`` the least; None: it stands for comparison.
 
     ``unit`` follows the number; ``note`` says what else one must know to believe it.
     """
