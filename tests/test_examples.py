@@ -1,0 +1,170 @@
+"""The examples do what they say. Each is run as a user runs it, and its trace read with Perfetto's own engine."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.engine import Engine, Slice, assert_clean, counters, slices
+from tests.fake_driver import environment, require
+from tests.record.running import PYTHON, recording, run, start
+from tests.recorded import assert_nested, enclosing, is_gpu
+
+TRAIN = str(Path(__file__).parent.parent / "examples" / "train.py")
+STEPS, EPOCHS = 400, 10
+KERNELS = ["x @ w1", "tanh", "h @ w2", "loss", "grad w2", "grad h", "grad tanh", "grad w1", "sgd", "sgd"]
+
+
+def losses(stdout: bytes) -> list[float]:
+    return [float(loss) for loss in re.findall(rb"epoch \d+: ([\d.]+)", stdout)]
+
+
+def test_it_learns_without_a_tracer(tmp_path: Path) -> None:
+    done = run([PYTHON, TRAIN], tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = losses(done.stdout)
+    assert len(found) == EPOCHS
+    assert found == sorted(found, reverse=True)
+    assert found[-1] < 0.02 < 0.25  # what is left, and what was there
+
+
+@pytest.fixture(scope="module", params=[".pftrace", ".json"])
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    folder = tmp_path_factory.mktemp("trained")
+    name = f"trace{request.param}"
+    done = run(recording(PYTHON, TRAIN, output=name, device="simulated"), folder)
+    assert done.returncode == 0, done.stderr
+    assert b" 0 dropped" in done.stderr
+    engine = Engine(folder / name)
+    assert_clean(engine)
+    return engine
+
+
+def test_its_rows(trained: Engine) -> None:
+    found = slices(trained)
+    assert_nested(found)
+    host = Counter(s.name for s in found if not is_gpu(s))
+    compute = Counter(s.name for s in found if s.track[-1].startswith("compute"))
+    copy = Counter(s.name for s in found if s.track[-1].startswith("copy"))
+    spans = dict.fromkeys(["step", "forward", "backward", "optimizer"], STEPS)
+    kernels = {name: STEPS * count for name, count in Counter(KERNELS).items()}
+    assert compute == {**spans, **kernels}
+    assert copy == {"batch": STEPS + 1, "loss": STEPS}
+    assert host == compute + copy + Counter({"epoch": EPOCHS, "epoch done": EPOCHS, "wait": STEPS})
+    assert {s.track[-2].partition(" ·")[0] for s in found if is_gpu(s)} == {"GPU 0"}
+    instants = [s for s in found if s.name == "epoch done"]
+    assert [s.args["number"] for s in instants] == list(range(EPOCHS))
+
+
+def test_its_nesting(trained: Engine) -> None:
+    found = slices(trained)
+    compute = [s for s in found if s.track[-1].startswith("compute")]
+    parents = {"forward": "step", "backward": "step", "optimizer": "step", "sgd": "optimizer", "grad w1": "backward"}
+    for s in compute[: 20 * 14]:
+        if s.name in parents:
+            parent = enclosing(compute, s)
+            assert parent is not None
+            assert parent.name == parents[s.name]
+
+
+def test_its_arrows(trained: Engine) -> None:
+    found = {s.id: s for s in slices(trained)}
+    windows = [s for s in found.values() if is_gpu(s)]
+    led_to: dict[int, Slice] = {}
+    for s in found.values():
+        for target in s.flows_to:
+            assert target not in led_to
+            led_to[target] = s
+    assert len(led_to) == len(windows)
+    for window in windows:
+        source = led_to[window.id]
+        assert source.name == window.name
+        assert source.args.items() <= window.args.items()  # a window may say besides how it was placed
+        assert source.ts <= window.ts
+
+
+def test_its_kernels_take_what_their_flops_take(trained: Engine) -> None:
+    # The simulated GPU's clock runs 20 ppm fast; a placed end is as good as the trace's own uncertainty.
+    for s in slices(trained):
+        if is_gpu(s) and "mflop" in s.args:
+            assert s.dur >= 5_000 + s.args["mflop"] * 1e6 / 10e9 * 1e9 - 100, s
+
+
+def test_the_streams_overlap_and_wait_for_each_other(trained: Engine) -> None:
+    found = slices(trained)
+    batches = [s for s in found if s.name == "batch" and is_gpu(s)]
+    forwards = [s for s in found if s.name == "forward" and is_gpu(s)]
+    overlapping = 0
+    for batch, forward, before in zip(batches[1:], forwards[1:], forwards, strict=False):
+        assert batch.ts + batch.dur <= forward.ts + 1_000 + forward.dur  # worked on once it is there
+        overlapping += batch.ts < before.ts + before.dur
+    assert overlapping > STEPS / 2  # copied while the one before is worked on
+
+
+def test_its_counters(trained: Engine) -> None:
+    # In Chrome's format a counter's value has a name too, which the engine puts behind the counter's.
+    found = {
+        path[-1].removesuffix(" value").removesuffix(" ns").removesuffix(" ppm"): [value for _, value in samples]
+        for path, samples in counters(trained).items()
+    }
+    loss = found["loss"]
+    assert len(loss) == STEPS
+    assert loss[0] > 0.5 > 0.05 > loss[-1]
+    assert len(found["steps a second"]) == STEPS
+    assert min(found["clock uncertainty"]) > 0
+    assert all(abs(ppm - 20) < 200 for ppm in found["clock skew"])
+
+
+@pytest.mark.parametrize("device", ["host", "auto", "cuda"])
+def test_on_other_devices_it_trains_and_its_host_is_traced(tmp_path: Path, device: str) -> None:
+    env = None
+    if device == "cuda":
+        require()
+        env = environment()
+    done = run(recording(PYTHON, TRAIN, device=device), tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    assert losses(done.stdout)[-1] < 0.02
+    found = slices(Engine(tmp_path / "trace.pftrace"))
+    assert Counter(s.name for s in found)["step"] == STEPS
+    assert not any(is_gpu(s) for s in found)
+
+
+@pytest.mark.parametrize("suffix", [".pftrace", ".json"])
+def test_killed_with_no_warning_it_leaves_what_it_had_written(tmp_path: Path, suffix: str) -> None:
+    output = f"trace{suffix}"
+    program = f"import os, runpy; print(os.getpid()); runpy.run_path({TRAIN!r}, run_name='__main__')"
+    command = recording(PYTHON, "-uc", program, output=output, device="simulated")
+    with start(command, tmp_path, stdout=subprocess.PIPE) as recorder:
+        said = recorder.stdout
+        assert said is not None
+        pid = int(said.readline())
+        while not said.readline().startswith(b"epoch 6"):
+            pass
+        os.kill(pid, signal.SIGKILL)
+    assert recorder.returncode == -signal.SIGKILL
+    names = Counter(s.name for s in slices(Engine(tmp_path / output)) if is_gpu(s))
+    assert STEPS > names["step"] > STEPS / 4
+    assert not list(tmp_path.glob(".*"))  # joined, and nothing to recover
+
+
+def test_when_record_itself_is_killed_merge_recovers(tmp_path: Path) -> None:
+    command = recording(PYTHON, "-u", TRAIN, device="simulated")
+    with start(command, tmp_path, stdout=subprocess.PIPE) as recorder:
+        said = recorder.stdout
+        assert said is not None
+        said.readline()  # the command is on its way
+        recorder.kill()
+        assert len(losses(said.read())) == EPOCHS  # and goes on to its end
+    [folder] = tmp_path.glob(".trace.pftrace.*")
+    done = run([PYTHON, "-m", "gputrace.cli.main", "merge", "-o", "late.pftrace", str(folder)], tmp_path)
+    assert done.returncode == 0, done.stderr
+    engine = Engine(tmp_path / "late.pftrace")
+    assert_clean(engine)
+    assert Counter(s.name for s in slices(engine) if is_gpu(s))["step"] == STEPS
+    assert not list(tmp_path.glob(".*"))

@@ -1,0 +1,178 @@
+"""The house's own rules: what may import what, and that the README says what is so."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import gputrace
+from gputrace.devices.simulated import SimulatedStream, default_gpu
+from tests.record.running import ONE_SPAN, PYTHON, recording, run
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+#: What a program may have to do without, or should not have to wait for.
+HEAVY = {"asyncio", "concurrent", "ctypes", "dataclasses", "enum", "importlib.metadata", "inspect", "json", "logging"}
+HEAVY |= {"pathlib", "re", "socket", "subprocess", "tempfile", "threading", "typing", "weakref"}
+OTHERS = {"click", "cuda", "google", "numpy", "orjson", "perfetto", "rich", "wrapt"}
+MOST_PICTURE_BYTES = 200_000
+
+
+# --- imports ----------------------------------------------------------------------------------------------------------
+
+
+def imported_by(program: str) -> set[str]:
+    """Modules that a program brings into an interpreter that has nothing besides this source tree: no site-packages,
+    and so nobody's .pth files.
+    """
+    program = f"import sys\nbefore = set(sys.modules)\n{program}\nprint(*sorted(set(sys.modules) - before))"
+    environment = {k: v for k, v in os.environ.items() if k != "GPUTRACE_RECORD"} | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-S", "-c", program], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def heavy(modules: set[str]) -> set[str]:
+    return {name for name in modules if any(f"{name}.".startswith(f"{h}.") for h in HEAVY | OTHERS)}
+
+
+def test_importing_gputrace_brings_nothing_heavy() -> None:
+    assert heavy(imported_by("import gputrace")) == set()
+
+
+def test_spans_with_nothing_recording_bring_nothing_more() -> None:
+    program = "with gputrace.span('a', n=1), gputrace.use_stream(3): gputrace.instant('b'); gputrace.counter('c', 1)"
+    assert imported_by(f"import gputrace\n{program}") == imported_by("import gputrace")
+
+
+def test_every_module_but_the_command_line_does_without_other_packages() -> None:
+    names = [name for name in modules("gputrace") if not name.startswith(("gputrace.cli", "gputrace.record.site"))]
+    found = imported_by("\n".join(f"import {name}" for name in [*names, *modules("exporters")]))
+    assert {"gputrace.profiler", "gputrace.api", "exporters.perfetto"} <= found
+    assert {name for name in found if name.partition(".")[0] in OTHERS} == set()
+
+
+def test_the_walls_stand() -> None:
+    # import-linter's contracts are in pyproject.toml.
+    lint = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_core_names_exporters_only_in_strings() -> None:
+    # import-linter knows them as `exporters`, which is not their name once installed.
+    for path in (ROOT / "gputrace").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            assert not any(name.startswith("gputrace.exporters") for name in names), path
+
+
+def modules(package: str) -> Iterator[str]:
+    for path in sorted((ROOT / package).rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        yield name.removesuffix(".__init__")
+
+
+# --- the README -------------------------------------------------------------------------------------------------------
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_first_screen_has_the_two_commands() -> None:
+    first_screen = README.splitlines()[:20]
+    assert [line for line in first_screen if line.startswith("pip install")] == [
+        "pip install . && gputrace record --device simulated -o trace.pftrace -- python examples/train.py",
+        "pip install -e '.[test]' && pytest",
+    ]
+    # .ci/run finds them by their beginning, so there may be no others.
+    assert len(re.findall(r"^pip install .* && ", README, re.MULTILINE)) == 2
+
+
+def test_what_it_points_to_is_there() -> None:
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", README) + re.findall(r"`(tests/[\w/]+\.py)`", README)
+    assert "examples/train.png" in targets
+    assert [target for target in targets if not (ROOT / target).exists()] == []
+    assert (ROOT / "examples" / "train.png").stat().st_size < MOST_PICTURE_BYTES
+
+
+def test_the_benchmark_finds_where_its_table_goes() -> None:
+    begin, end = README.index("<!-- figures:begin -->"), README.index("<!-- figures:end -->")
+    assert begin < end
+
+
+def test_the_map_shows_every_room() -> None:
+    [drawn] = blocks("text")
+    shown = set(re.findall(r"^  ([\w/]+(?:\.py)?) ", drawn.partition("exporters/")[0], re.MULTILINE))
+    there = {path.name for path in (ROOT / "gputrace").glob("*.py")}
+    there |= {f"{path.parent.name}/" for path in (ROOT / "gputrace").glob("*/__init__.py")}
+    assert shown == there
+
+
+def test_the_map_is_in_the_order_of_the_walls() -> None:
+    import tomllib
+
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    [layers] = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+    floor = {name.strip(): number for number, row in enumerate(layers) for name in row.split("|")}
+    [drawn] = blocks("text")
+    rooms = re.findall(r"^  (\w+)(?:/|\.py) ", drawn.partition("exporters/")[0], re.MULTILINE)
+    floors = [floor[room] for room in rooms if room != "__init__"]
+    assert floors == sorted(floors)
+
+
+def test_the_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    gpu = default_gpu()
+
+    def launch(stream: SimulatedStream) -> None:
+        stream.launch(1_000_000)
+
+    names = {"gputrace": gputrace, "stream": gpu.stream(), "other": gpu.stream(), "launch": launch}
+    snippets = blocks("python")
+    assert len(snippets) >= 7
+    for snippet in snippets:
+        exec(compile(snippet, "README.md", "exec"), names)
+    assert (tmp_path / "inside.pftrace").exists()
+
+
+def test_a_failed_candidate_of_its_tuner_has_no_time() -> None:
+    [tuner] = [snippet for snippet in blocks("python") if "EventProfiler" in snippet]
+    stream = default_gpu().stream()
+    names = {"gputrace": gputrace, "stream": stream, "launch": lambda stream: None}
+    exec(compile(tuner, "README.md", "exec"), names)
+
+    def fails(stream: SimulatedStream) -> None:
+        raise RuntimeError("illegal memory access")
+
+    with gputrace.EventProfiler(gputrace.device("simulated")) as profiler, pytest.raises(RuntimeError, match="illegal"):
+        names["measure"](profiler, fails)  # type: ignore[operator]
+
+
+def test_its_exporter_is_a_whole_one(tmp_path: Path) -> None:
+    [exporter] = [snippet for snippet in blocks("python") if "(Exporter)" in snippet]
+    [entry_point] = blocks("toml")
+    (tmp_path / "mypackage.py").write_text(exporter)
+    metadata = tmp_path / "mypackage-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mypackage\nVersion: 1.0\n")
+    assert 'entry-points."gputrace.exporters"' in entry_point
+    (metadata / "entry_points.txt").write_text(
+        "[gputrace.exporters]\n" + textwrap.dedent(entry_point).splitlines()[1].replace('"', "") + "\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = run(recording(PYTHON, "-c", ONE_SPAN, output="trace.tsv"), tmp_path, env=environment)
+    assert done.returncode == 0
+    lines = [line.split("\t") for line in (tmp_path / "trace.tsv").read_text().splitlines()]
+    assert "work" in {line[4] for line in lines}
