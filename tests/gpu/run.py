@@ -37,7 +37,7 @@ def main() -> int:
     outcome = ["tests passed or were skipped" if code == 0 else f"tests FAILED: pytest's exit code is {code}"]
     if not options.no_figures:
         figures = subprocess.run([sys.executable, "-m", "tests.gpu.figures"], cwd=ROOT, env=environment).returncode
-        outcome.append("figures FAILED" if figures else "figures taken")
+        outcome.append("figures FAILED" if figures else "figures done")
         code = code or figures
     print(f"\n{'; '.join(outcome)}; {time.monotonic() - started:.0f} s")
     return code
