@@ -211,13 +211,15 @@ class Anchoring:
         try:
             low_ns = now_ns()
             record(event, stream)
-            late = False
+            asked_ns, late = 0, False
             while not done(event):
                 if late:
                     self._stuck = event
                     return None
-                # Asked once more when it is late: the time may have gone by without the GIL, not without an answer.
-                late = now_ns() - low_ns > STUCK_NS
+                # Since it was first asked, and once more when that is long ago: what went by without the GIL, before or
+                # between, was no lack of an answer.
+                asked_ns = asked_ns or now_ns()
+                late = now_ns() - asked_ns > STUCK_NS
             return Bracket(event, low_ns, now_ns())
         except BaseException:
             self.pool.release(event)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import time
 from _thread import allocate_lock, get_native_id, start_new_thread
-from contextlib import suppress
 
 # The builtin part of `signal`, which itself costs a traced program's start the import of enum.
 _signal: Any = __import__("_signal")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _thread import LockType
     from collections.abc import Callable
     from typing import Any, Final
 
@@ -53,24 +53,26 @@ class Collector:
             if not self._gone.acquire(blocking=False):
                 return False  # an earlier thread was given up on and still runs
             self._running = True
-            self._tid = 0
             try:
-                start_new_thread(self._run, ())
+                start_new_thread(self._run, (self._gone,))
             except RuntimeError:
                 self._running = False
                 self._gone.release()
                 return False
-            except BaseException:  # a signal's handler raised: the thread may run, or may not
-                if not self._tid:
-                    self._running = False
-                    self._gone.release()
+            except BaseException:
+                # A signal's handler raised, and whether the thread was started nobody can tell: it owns this lock, and
+                # the next start gets another.
+                self._running = False
+                self._gone = allocate_lock()
                 raise
         return True
 
     def ring(self) -> None:
         """Do not wait for the period's end."""
-        with suppress(RuntimeError):  # rung already
+        try:
             self._bell.release()
+        except RuntimeError:
+            pass  # rung already
 
     def stop(self, timeout_s: float) -> bool:
         """Ask the thread to stop and wait until it is gone, for the operating system too. False if it is late."""
@@ -88,19 +90,19 @@ class Collector:
         """Between two chunks of work: let others have the GIL."""
         time.sleep(seconds)
 
-    def _run(self) -> None:
+    def _run(self, gone: LockType) -> None:
         self._tid = get_native_id()
         if hasattr(_signal, "pthread_sigmask"):
             # A signal handled here would not wake the program's main thread from what it waits in.
             _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
         try:
-            while not self._stopping:
+            while not self._stopping and gone is self._gone:
                 self._bell.acquire(timeout=PERIOD_S)
                 if not self._stopping:
                     self._work()
         finally:
             self._running = False
-            self._gone.release()
+            gone.release()
 
 
 def _wait_for_exit(tid: int) -> None:

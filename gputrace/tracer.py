@@ -11,7 +11,6 @@ import os
 import sys
 import time
 from _thread import RLock
-from contextlib import suppress
 from itertools import count
 
 from gputrace import hostclock, hot
@@ -157,9 +156,11 @@ class Tracer:
             device = self._devices[key] = DeviceTrace(stream.device, self._tracks, self.counts, self._room, self._wake)
         if handle not in AMBIENT_HANDLES:
             queue = hot.queues()[handle] = device.queue(stream)
-            with suppress(TypeError):
+            try:
                 # A binding's stream object hashes as its handle but does not equal it. Others are looked up each time.
                 hot.queues()[stream.native] = queue
+            except TypeError:
+                pass
             return queue
         # Another stream on every context, and the per-thread one on every thread: looked up each time.
         thread = hot.current_tid() if handle == PER_THREAD else 0
@@ -315,10 +316,14 @@ class Tracer:
             self._break(error)
         finally:
             if self._file is not None:
-                with suppress(OSError):
+                try:
                     self._file.close()
-        with suppress(OSError):  # the folder is gone, or the disk is full: the shard's own tail says what it can
+                except OSError:
+                    pass
+        try:
             self.folder.write_report(self.number, self.report())
+        except OSError:
+            pass  # the folder is gone, or the disk is full: the shard's own tail says what it can
 
     def report(self) -> dict[str, int | str | list[str]]:
         """What this process recorded and what it gave up, by name."""
@@ -356,8 +361,10 @@ class Tracer:
         try:
             self.folder.write_report(self.number, self.report())
         except OSError:
-            with suppress(Exception):  # no stderr either
+            try:
                 sys.stderr.write(f"gputrace: {text}\n")
+            except Exception:
+                pass  # no stderr either
 
     def _open_exporter(self) -> Exporter:
         if self._exporter is None:

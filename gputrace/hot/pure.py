@@ -26,6 +26,7 @@ from itertools import count
 from sys import _getframe, getrefcount
 from time import monotonic_ns
 
+from gputrace.errors import DeviceError
 from gputrace.hot.arguments import LONGEST_DESCRIPTION, sanitize, shorten
 
 TYPE_CHECKING = False
@@ -47,6 +48,9 @@ _FRESH, _OPEN, _ENDED, _CLOSED = 0, 1, 2, 3
 _GENERATOR: Final = 0x20 | 0x200
 _COROUTINE: Final = 0x80
 _SUSPENDABLE: Final = _GENERATOR | _COROUTINE
+#: What a binding raises for a result code that it does not know, or a function that the driver lacks. Nothing wider:
+#: the program's signal handlers run between our lines, and what they raise is the program's.
+BINDING_ERRORS: Final = (ValueError, TypeError, AttributeError, RuntimeError, DeviceError)
 #: Spans that nest by their place in the code: see `Span.scope`.
 PLAIN: Final = 0
 
@@ -193,7 +197,6 @@ class Span:
         self.free = free  # the pool it goes back to
         self.start = start
         self.end = end
-        self.state = _FRESH
         self.scope: int | None = PLAIN
         self.gpu: StreamQueue | None = None
         self.gpu_open: bool | None = False
@@ -202,6 +205,7 @@ class Span:
         self.reason: str | None = None
         self.again: list[Any] | None = None
         self.flow = 0
+        self.state = _FRESH
 
     def __del__(self) -> None:
         """Nobody can close this span any more. A pooled span is never deleted, so this costs the hot path nothing.
@@ -209,10 +213,11 @@ class Span:
         Made and never entered, as a decorator is: its place in the pool is given back. Open: its block was left by an
         exception that a signal's handler raised before `__exit__` could begin; it is ended here.
         """
-        if self.state == _FRESH:
+        state = getattr(self, "state", _CLOSED)  # none where a signal's handler raised inside `__init__`
+        if state == _FRESH:
             if not self.free.closed:
                 self.free.append(Span(self.free, self.start, self.end))
-        elif self.state != _CLOSED:
+        elif state != _CLOSED:
             self._end_without_event("never closed")
 
     def __enter__(self) -> Span:
@@ -239,9 +244,7 @@ class Span:
                 else:
                     made.gpu = queue
                     queue.append(made)
-            except Exception:
-                # Bindings raise for result codes they do not know. Nothing of the program's runs in this block but
-                # signal handlers, and what those raise is either not an Exception or stops here with the window.
+            except BINDING_ERRORS:
                 made.reason = "the driver refused its opening event"
                 _stats.failed += 1
         return self
@@ -270,7 +273,7 @@ class Span:
                 self.reason = _why_not(captured, "a stream capture began inside")
             elif queue.record(self.end, queue.native)[0]:
                 self.reason = "the driver refused its closing event"
-        except Exception:
+        except BINDING_ERRORS:
             self.reason = "the driver refused its closing event"
         self.state = _CLOSED
         queue.append(self)
