@@ -71,6 +71,7 @@ class Tracer:
         self._exporter: Exporter | None = None
         self._file: IO[bytes] | None = None
         self._broken = False
+        self._finished = False
         self._lock = RLock()  # around what the program's threads do when a stream or a pool is new
         self._cycle_lock = RLock()  # around a collector's cycle: one at a time
         self._collector = Collector(self.cycle)
@@ -102,8 +103,10 @@ class Tracer:
         if not self._collector.stop(deadline_s):
             self.tell("the collector did not come to its end in time: the last slices may be missing")
             return
-        self._flush(time.monotonic() + deadline_s)
-        self._finish()
+        with self._cycle_lock:
+            self._flush(time.monotonic() + deadline_s)
+            self._finished = True
+            self._finish()
 
     def pause_for_fork(self) -> None:
         """Stop the collector, so that no lock of ours is held and no thread of ours runs while the process forks."""
@@ -122,6 +125,14 @@ class Tracer:
         del pool[:]
         for device in self._devices.values():
             device.set_pool_aside()
+
+    def forget(self) -> None:
+        """In a forked child: let go of everything that is the parent's, touching neither device nor file."""
+        self._spare.clear()
+        for device in self._devices.values():
+            device.spare.clear()
+            device.free.clear()
+        self._devices, self._ambient = {}, {}
 
     # The program's side: called by the hot path when something is new.
 
@@ -196,6 +207,8 @@ class Tracer:
     def cycle(self) -> None:
         """Write what the program handed over and what the devices reached. Raises nothing."""
         with self._cycle_lock:
+            if self._finished:
+                return
             try:
                 self._collect(CHUNK, last=False)
                 self._write_out()
@@ -282,23 +295,22 @@ class Tracer:
 
     def _flush(self, deadline: float) -> None:
         """Write everything, waiting for the device until ``deadline`` (time.monotonic)."""
-        with self._cycle_lock:
-            try:
-                while True:
-                    self._collect(1 << 30, last=False)
-                    if not any(device.unreached for device in self._devices_now()) or time.monotonic() > deadline:
-                        break
-                    time.sleep(0.001)
-                self._collect(1 << 30, last=True)
-                for device in self._devices_now():
-                    if device.unread:
-                        self.tell(
-                            f"gave up on {device.unread} window edges that {device.device.name} had not reached"
-                            f" {EXIT_DEADLINE_S:g} s after the end"
-                        )
-                self._write_out()
-            except Exception as error:
-                self._break(error)
+        try:
+            while True:
+                self._collect(1 << 30, last=False)
+                if not any(device.unreached for device in self._devices_now()) or time.monotonic() > deadline:
+                    break
+                time.sleep(0.001)
+            self._collect(1 << 30, last=True)
+            for device in self._devices_now():
+                if device.unread:
+                    self.tell(
+                        f"gave up on {device.unread} window edges that {device.device.name} had not reached"
+                        f" {EXIT_DEADLINE_S:g} s after the end"
+                    )
+            self._write_out()
+        except Exception as error:
+            self._break(error)
 
     def _finish(self) -> None:
         for device in self._devices_now():
@@ -432,6 +444,7 @@ def _after_fork_in_child() -> None:
     if parent is None:
         return
     hot.forget_everything()
+    parent.forget()
     if os.environ.get("GPUTRACE_RECORD") != parent.folder.path:
         return
     try:

@@ -51,6 +51,7 @@ _SUSPENDABLE: Final = _GENERATOR | _COROUTINE
 #: What a binding raises for a result code that it does not know, or a function that the driver lacks. Nothing wider:
 #: the program's signal handlers run between our lines, and what they raise is the program's.
 BINDING_ERRORS: Final = (ValueError, TypeError, AttributeError, RuntimeError, DeviceError)
+_NEVER_CLOSED: Final = "never closed"
 #: Spans that nest by their place in the code: see `Span.scope`.
 PLAIN: Final = 0
 
@@ -218,7 +219,7 @@ class Span:
             if not self.free.closed:
                 self.free.append(Span(self.free, self.start, self.end))
         elif state != _CLOSED:
-            self._end_without_event("never closed")
+            self._end_without_event(_NEVER_CLOSED)
 
     def __enter__(self) -> Span:
         made = self if not self.state else self._another()
@@ -640,7 +641,8 @@ def recycle(done: list[Span]) -> list[Span]:
     while done:
         span = done.pop()
         # This variable and getrefcount's own argument; any more, and the program could enter it again.
-        if getrefcount(span) != 2 or type(span) is not Span:
+        # One that was ended by its finaliser must not come back either: an object is finalised once.
+        if getrefcount(span) != 2 or type(span) is not Span or span.reason == _NEVER_CLOSED:
             kept.append(span)
             continue
         span.state = _FRESH
