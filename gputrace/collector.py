@@ -30,7 +30,7 @@ class Collector:
         self._running = False
         self._stopping = False
         self._bell = allocate_lock()  # held while there is nothing to hurry for
-        self._gone = allocate_lock()  # held while the thread runs
+        self._gone: LockType | None = None  # the current thread's own: held while it runs
         self._tid = 0
 
     @property
@@ -42,28 +42,29 @@ class Collector:
         return self._stopping
 
     def start(self) -> bool:
-        """Start the thread if it does not run. False if no thread can be started (the interpreter is shutting down)."""
+        """Start the thread if it does not run. False if no thread can be started (the interpreter is shutting down).
+
+        A signal's handler may raise out of any line here: nothing is held or said that the next start could not mend.
+        """
         if self._running:
             return True
         with self._guard:
             if self._running:
                 return True
-            self._stopping = False
             self._bell.acquire(blocking=False)
-            if not self._gone.acquire(blocking=False):
-                return False  # an earlier thread was given up on and still runs
+            gone = allocate_lock()
+            gone.acquire()
+            self._stopping = False
+            self._gone = gone
             self._running = True
             try:
-                start_new_thread(self._run, (self._gone,))
+                start_new_thread(self._run, (gone,))
             except RuntimeError:
                 self._running = False
-                self._gone.release()
                 return False
-            except BaseException:
-                # A signal's handler raised, and whether the thread was started nobody can tell: it owns this lock, and
-                # the next start gets another.
+            except BaseException:  # whether it was started nobody can tell: it ends if it was
+                self._gone = None
                 self._running = False
-                self._gone = allocate_lock()
                 raise
         return True
 
@@ -76,13 +77,14 @@ class Collector:
 
     def stop(self, timeout_s: float) -> bool:
         """Ask the thread to stop and wait until it is gone, for the operating system too. False if it is late."""
-        if not self._running:
+        gone = self._gone
+        if not self._running or gone is None:
             return True
         self._stopping = True
         self.ring()
-        if not self._gone.acquire(timeout=timeout_s):
+        if not gone.acquire(timeout=timeout_s):
             return False
-        self._gone.release()
+        gone.release()
         _wait_for_exit(self._tid)
         return True
 
@@ -101,7 +103,8 @@ class Collector:
                 if not self._stopping:
                     self._work()
         finally:
-            self._running = False
+            if gone is self._gone:
+                self._running = False
             gone.release()
 
 

@@ -7,11 +7,13 @@ background and every stamp's true host time is known. It knows no profiler and n
 
 from __future__ import annotations
 
+import os
 import struct
 import time
 from _thread import RLock
 from contextlib import nullcontext
 from math import cos, pi, sin
+from weakref import WeakSet
 
 from gputrace.devices.base import AMBIENT_HANDLES, LEGACY_DEFAULT, Backend, Device, Stream
 from gputrace.errors import DriverError
@@ -153,6 +155,7 @@ class SimulatedGPU(Device):
         self._sleep = sleep
         self.fail_after: int | None = None
         self.lock = RLock()
+        _gpus.add(self)
         self.live_events = 0
         self.live_streams = 0
         self._recorded = 0
@@ -302,6 +305,17 @@ class SimulatedBackend(Backend):
 
 
 _default: SimulatedGPU | None = None
+_gpus: WeakSet[SimulatedGPU] = WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    """Another thread of the parent's may have been holding a lock; it is not here to let it go."""
+    for gpu in _gpus:
+        gpu.lock = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def default_gpu() -> SimulatedGPU:
