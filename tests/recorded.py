@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from gputrace import devices, tracer
-from gputrace.devices.simulated import DriftingClock, SimulatedBackend, SimulatedGPU, SimulatedStream
+from gputrace.devices.simulated import NOT_READY, DriftingClock, SimulatedBackend, SimulatedGPU, SimulatedStream
 from gputrace.model import Recording
 from gputrace.record.join import join
 from gputrace.shards import ShardFolder
@@ -48,8 +48,9 @@ class WatchedGPU(SimulatedGPU):
         super().__init__(ordinal, clock or DriftingClock(skew_ppm=50, wander_ppm=10))
         self.stamps: dict[int, list[Stamp]] = defaultdict(list)  # by thread ident
         self.refuse_next = 0  # so many records of the program fail
+        self.behind = False  # nothing that the program recorded has been reached
         self.program_streams = 0
-        plain = self.record_raw
+        plain, plain_elapsed = self.record_raw, self.elapsed_raw
 
         def record(event: Any, stream: Any) -> tuple[int]:
             if self.refuse_next:
@@ -61,7 +62,11 @@ class WatchedGPU(SimulatedGPU):
                 self.stamps[threading.get_ident()].append(Stamp(native.handle, event.true_host_ns))
             return code
 
+        def elapsed(start: Any, end: Any) -> tuple[int, float]:
+            return (NOT_READY, 0.0) if self.behind else plain_elapsed(start, end)
+
         self.record_raw = record
+        self.elapsed_raw = elapsed
 
     def stream(self, name: str = "") -> SimulatedStream:
         self.program_streams += 1

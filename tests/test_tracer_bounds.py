@@ -1,0 +1,107 @@
+"""The device is far behind, or nobody collects: memory has a bound, what is dropped is counted, and the rest is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+import gputrace
+from gputrace import collector, hot
+from tests.recorded import recording
+
+
+@pytest.mark.slow
+def test_more_windows_in_flight_than_are_kept(tmp_path: Path) -> None:
+    opened = hot.MOST_WINDOWS + 3000
+    with recording(tmp_path) as run:
+        stream = run.stream()
+        run.gpu.behind = True
+        for _ in range(opened):
+            with gputrace.span("x", stream):
+                pass
+        live = run.gpu.live_events
+        with gputrace.span("one more", stream):
+            pass
+        assert run.gpu.live_events == live, "beyond the bound no event is made"
+        run.gpu.behind = False
+    report = run.report
+    assert report["windows"] + report["dropped"] == opened + 1
+    assert report["windows"] == hot.MOST_WINDOWS
+    assert report["slices"] == opened + 1 + report["windows"]
+    assert len(run.device) == report["windows"]
+    assert len(run.host) == opened + 1
+    assert live <= 2 * hot.MOST_WINDOWS + 64
+    assert report["unfinished"] == 0
+
+
+@pytest.mark.slow
+def test_more_host_spans_than_are_kept(tmp_path: Path) -> None:
+    """A collector that gets no turn: spans beyond the bound are not recorded, and counted."""
+    opened = hot.MOST_SPANS + 5000
+    with (
+        recording(tmp_path, "host", check=False) as run,
+        mock.patch.object(collector.Collector, "start", lambda self: False),
+    ):
+        for n in range(opened):
+            with gputrace.span("x") as span:
+                if n == opened - 1:
+                    assert not isinstance(span, hot.Span)
+        del span
+        assert sum(len(thread.edges) for thread in hot.threads()) <= 2 * hot.MOST_SPANS
+    assert run.report["slices"] == hot.MOST_SPANS
+    assert run.report["dropped"] == 5000
+    assert run.report["unfinished"] == 0
+
+
+def test_room_comes_back(tmp_path: Path) -> None:
+    """After the device caught up, windows are recorded again."""
+    with mock.patch.object(hot, "MOST_WINDOWS", 64), recording(tmp_path) as run:
+        stream = run.stream()
+        run.gpu.behind = True
+        for _ in range(100):
+            with gputrace.span("early", stream):
+                pass
+        run.gpu.behind = False
+        while any(queue.entries for queue in hot.queues().values()):
+            pass
+        for _ in range(10):
+            with gputrace.span("late", stream):
+                pass
+    assert len([s for s in run.device if s.name == "late"]) == 10
+    assert len([s for s in run.device if s.name == "early"]) == 64
+    assert run.report["dropped"] == 36
+
+
+def test_a_span_that_is_not_recorded_is_still_a_span(tmp_path: Path) -> None:
+    """Whatever programs do with one, they can do with one beyond the bound, and with one while tracing is off."""
+
+    def use_all() -> None:
+        span = gputrace.span("s", a=1)
+        with span, span:
+            pass
+        with span as bound:
+            assert bound is span
+
+        @span
+        def work() -> int:
+            return 3
+
+        assert work() == 3
+        window = gputrace.window("w", b=2)
+        window.failure("x")
+        window.close()
+        window.abandon()
+        with gputrace.window("v"):
+            pass
+        gputrace.window("u").abandon()
+        gputrace.instant("i")
+        gputrace.counter("c", 1)
+        gputrace.failure("f")
+
+    use_all()
+    with mock.patch.object(hot, "MOST_SPANS", 0), recording(tmp_path, "host", check=False) as run:
+        use_all()
+    assert run.report["dropped"] > 0
+    assert run.report["slices"] == 0
