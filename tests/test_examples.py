@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import subprocess
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -74,19 +74,26 @@ def test_its_nesting(trained: Engine) -> None:
 
 
 def test_its_arrows(trained: Engine) -> None:
-    found = {s.id: s for s in slices(trained)}
-    windows = [s for s in found.values() if is_gpu(s)]
-    led_to: dict[int, Slice] = {}
-    for s in found.values():
-        for target in s.flows_to:
-            assert target not in led_to
-            led_to[target] = s
-    assert len(led_to) == len(windows)
-    for window in windows:
-        source = led_to[window.id]
-        assert source.name == window.name
+    found = slices(trained)
+    source_of = {target: s for s in found for target in s.flows_to}
+    assert len(source_of) == sum(len(s.flows_to) for s in found)  # one arrow each
+    # A window may be drawn before its own launch, by less than the trace says that it may be off by.
+    off_by = max(
+        value for path, samples in counters(trained).items() if "uncertainty" in path[-1] for _, value in samples
+    )
+    twins: dict[str, list[Slice]] = defaultdict(list)  # host and device alike are in the order of the launches
+    for s in found:
+        if not is_gpu(s):
+            twins[f"{s.name} {s.args.get('bytes')}"].append(s)
+    seen: Counter[str] = Counter()
+    for window in filter(is_gpu, found):
+        key = f"{window.name} {window.args.get('bytes')}"
+        source = twins[key][seen[key]]
+        seen[key] += 1
+        assert source.ts <= window.ts + off_by
         assert source.args.items() <= window.args.items()  # a window may say besides how it was placed
-        assert source.ts <= window.ts
+        if window.id in source_of or source.ts <= window.ts:  # Chrome's format has no arrow back in time
+            assert source_of[window.id] is source
 
 
 def test_its_kernels_take_what_their_flops_take(trained: Engine) -> None:
@@ -144,8 +151,7 @@ def test_killed_with_no_warning_it_leaves_what_it_had_written(tmp_path: Path, su
         said = recorder.stdout
         assert said is not None
         pid = int(said.readline())
-        while not said.readline().startswith(b"epoch 6"):
-            pass
+        assert any(line.startswith(b"epoch 6") for line in said)
         os.kill(pid, signal.SIGKILL)
     assert recorder.returncode == -signal.SIGKILL
     names = Counter(s.name for s in slices(Engine(tmp_path / output)) if is_gpu(s))
