@@ -78,7 +78,6 @@ class Anchoring:
         self.now_ns = now_ns
         self.map = ClockMap(device.tick_ns)
         self.lock = allocate_lock()
-        self.event: Any = None  # of the last anchor
         self.taken_ns = 0  # when the last good anchor was taken
         self.tried_ns = 0
         self.failed = 0
@@ -87,6 +86,12 @@ class Anchoring:
         self._stuck: Any = None  # an event that the anchor stream has not answered for yet
         self._widths: list[int] = []
         self._closed = False
+
+    @property
+    def event(self) -> Any:
+        """The last anchor's, which other events are read against; None without one."""
+        last = self.map.last
+        return None if last is None else last.event
 
     def due(self, now_ns: int) -> bool:
         """Is it time for another anchor? Sooner after a failure."""
@@ -131,21 +136,16 @@ class Anchoring:
         """Give the anchor's event back and destroy the stream. No anchor is taken after this."""
         with self.lock:
             self._closed = True
-            event, self.event = self.event, None
-            if event is not None:
-                self.pool.release(event)
+            last = self.map.last
+            if last is not None and last.event is not None:
+                self.pool.release(last.event)
+                last.event = None
             self._let_go_stuck()
             try:
                 with self.device.active():
                     self._destroy_stream()
             except DeviceError:
                 self._stream = None  # the context took it along
-
-    def forget(self) -> None:
-        """In a forked child: stream and events are the parent's, and so is whoever held the lock. Touches no driver."""
-        self.lock = allocate_lock()
-        self._closed = True
-        self.event = self._stream = self._stuck = None
 
     def _answers(self) -> bool:
         """Has the anchor stream got over what it was stuck behind, if it was?"""
@@ -160,13 +160,11 @@ class Anchoring:
         best = self._narrowest(hurry, tries)
         if best is None:
             return False
-        kept = False
         try:
-            kept = not self._poor(best.width_ns) and self._accept(best)
+            return not self._poor(best.width_ns) and self._accept(best)
         finally:
-            if not kept:
+            if self.event is not best.event:
                 self.pool.release(best.event)
-        return kept
 
     def _narrowest(self, hurry: Callable[[], bool], tries: int) -> Bracket | None:
         """Of so many brackets the narrowest; the first that is about as narrow as they get, if one is."""
@@ -240,9 +238,9 @@ class Anchoring:
                 return False
             device_ns = last.device_ns + elapsed_ns
             chained_ns = last.chained_ns + half_step_ns(elapsed_ns)
-        self.map.add(Anchor(device_ns, bracket.low_ns, bracket.high_ns, chained_ns))
+        previous = self.event
+        self.map.add(Anchor(device_ns, bracket.low_ns, bracket.high_ns, chained_ns, bracket.event))
         self.last_width_ns = bracket.width_ns
-        previous, self.event = self.event, bracket.event
         if previous is not None:
             self.pool.release(previous)
         return True

@@ -15,7 +15,7 @@ from bisect import bisect_left
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Final
+    from typing import Any, Final
 
 #: The rate difference to allow for where no slope was seen yet: the clock's own 50 ppm and NTP's slew of at most 500.
 UNKNOWN_SKEW: Final = 550e-6
@@ -42,15 +42,18 @@ class Anchor:
     """A device time whose host time lies between ``low_ns`` and ``high_ns``.
 
     ``chained_ns`` is how far off the device time may be, all in all, for having been chained since the first anchor.
+    ``event`` is whoever took it's own: what further device times are read against. It is kept here so that the two can
+    only change together.
     """
 
-    __slots__ = ("chained_ns", "device_ns", "high_ns", "low_ns")
+    __slots__ = ("chained_ns", "device_ns", "event", "high_ns", "low_ns")
 
-    def __init__(self, device_ns: int, low_ns: int, high_ns: int, chained_ns: int = 0) -> None:
+    def __init__(self, device_ns: int, low_ns: int, high_ns: int, chained_ns: int = 0, event: Any = None) -> None:
         self.device_ns = device_ns
         self.low_ns = low_ns
         self.high_ns = high_ns
         self.chained_ns = chained_ns
+        self.event = event
 
     @property
     def host_ns(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputrace import anchoring as module
@@ -49,6 +49,7 @@ def healed(gpu: SimulatedGPU, call: str) -> None:
     delattr(gpu, call)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 20_000_000))
 def test_a_bracket_holds_the_truth(seed: int, stall_ns: int) -> None:
     host = VirtualHost(seed, stall_ns, stall_share=0.2)

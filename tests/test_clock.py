@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputrace.clock import PIECES_KEPT, UNKNOWN_SKEW, Anchor, ClockMap, Placed, half_step_ns
@@ -96,12 +96,14 @@ def run(clock: DriftingClock, program: list[tuple[str, int, int, int]]) -> Truth
     return truth
 
 
+@settings(deadline=None)
 @given(clocks, steps)
 def test_the_truth_is_within_the_stated_error(clock: DriftingClock, program: list[tuple[str, int, int, int]]) -> None:
     for edge in run(clock, program).edges:
         assert abs(edge.placed.host_ns - edge.true_ns) <= edge.placed.error_ns
 
 
+@settings(deadline=None)
 @given(clocks, steps)
 def test_a_place_once_given_is_given_again(clock: DriftingClock, program: list[tuple[str, int, int, int]]) -> None:
     truth = run(clock, program)
@@ -111,6 +113,7 @@ def test_a_place_once_given_is_given_again(clock: DriftingClock, program: list[t
         assert again.host_ns == edge.placed.host_ns
 
 
+@settings(deadline=None)
 @given(clocks, steps)
 def test_what_is_in_order_on_the_device_is_in_order_on_the_host(
     clock: DriftingClock, program: list[tuple[str, int, int, int]]
@@ -120,6 +123,7 @@ def test_what_is_in_order_on_the_device_is_in_order_on_the_host(
         assert one.placed.host_ns <= next_.placed.host_ns
 
 
+@settings(deadline=None)
 @given(clocks, steps)
 def test_pieces_join_and_rise(clock: DriftingClock, program: list[tuple[str, int, int, int]]) -> None:
     clock_map = run(clock, program).map
@@ -135,6 +139,7 @@ def test_pieces_join_and_rise(clock: DriftingClock, program: list[tuple[str, int
         assert (one.device1, one.host1) == (next_.device0, next_.host0)
 
 
+@settings(deadline=None)
 @given(st.integers(-(2**55), 2**55))
 def test_half_a_step_bounds_what_a_float_loses(elapsed_ns: int) -> None:
     assert abs(as_read(elapsed_ns) - elapsed_ns) <= half_step_ns(elapsed_ns)

@@ -18,17 +18,8 @@ from tests.virtual import VirtualHost, virtual_gpu
 STREAMS = 3
 
 #: Steps by how often they come.
-COMMON = {
-    "start": 6,
-    "stop": 6,
-    "launch": 3,
-    "advance": 3,
-    "tick": 2,
-    "ask": 2,
-    "abandon": 1,
-    "failure": 0.5,
-    "capture": 1,
-}
+COMMON = {"start": 6, "stop": 6, "launch": 3, "advance": 3, "tick": 2, "ask": 2, "abandon": 1, "failure": 0.5}
+COMMON["capture"] = 1
 
 
 def random_program(seed: int, length: int) -> list[tuple[Any, ...]]:

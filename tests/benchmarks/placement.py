@@ -25,8 +25,8 @@ CLOCK = {"skew_ppm": 50, "wander_ppm": 10, "wander_period_s": 7, "tick_ns": 32}
 def measure(seconds: float = SECONDS, busy_threads: int = 1) -> dict[str, Any]:
     """Run it in a process of its own.
 
-    Errors are in ns. Keys: ``windows``; ``stream_syncs``, how often a stream or the context was waited for; ``ours`` and
-    ``afterwards`` with ``p50_ns``, ``p99_ns``, ``max_ns`` of both edges' errors; for ours also ``within`` (share of
+    Errors are in ns. Keys: ``windows``; ``stream_syncs``, how often a stream or the context was waited for; ``ours``
+    and ``afterwards`` with ``p50_ns``, ``p99_ns``, ``max_ns`` of both edges' errors; for ours also ``within`` (share of
     windows within the uncertainty they state), ``contained`` (share of inner windows inside their parent),
     ``stated_p50_ns``, ``stated_max_ns``, ``exact`` (share), ``anchors``, ``bracket_p50_ns`` and ``bracket_max_ns``.
     """
