@@ -22,6 +22,7 @@ import os
 import struct
 import tempfile
 import time
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -263,22 +264,25 @@ class _Instance:
         import wasmtime
 
         engine, module = _compiled()
-        self._store = store = wasmtime.Store(engine)
-        self._log: list[str] = []
+        self.store = store = wasmtime.Store(engine)
+        self.log: list[str] = []
         self._replies: list[bytes] = []
         linker = wasmtime.Linker(engine)
-        served = self._served()
+        # wasmtime keeps these functions in a table of its own: one that held this object would keep it, and the
+        # engine's memory with it, for ever.
+        me = weakref.proxy(self)
+        served = _served(me)
         for need in module.imports:
             assert isinstance(need.type, wasmtime.FuncType)
             serve = served.get(need.name) or _refuse(need.module, bool(need.type.results))
             linker.define_func(need.module, need.name, need.type, serve)
         exports: Any = linker.instantiate(store, module).exports(store)
-        self._memory = exports["memory"]
+        self.memory = exports["memory"]
         exports["emscripten_stack_init"](store)
         exports["__wasm_call_ctors"](store)
         # The engine answers through a function pointer, which in WebAssembly is a place in this table.
         i32 = wasmtime.ValType.i32()
-        answer = wasmtime.Func(store, wasmtime.FuncType([i32, i32], []), self._take_reply)
+        answer = wasmtime.Func(store, wasmtime.FuncType([i32, i32], []), lambda at, size: me.take_reply(at, size))
         slot = exports["__indirect_function_table"].grow(store, 1, answer)
         self._buffer = _unsigned(exports["trace_processor_rpc_init"](store, slot, REQUEST_BYTES))
         self._request = exports["trace_processor_on_rpc_request"]
@@ -288,61 +292,62 @@ class _Instance:
         self._replies.clear()
         for start in range(0, len(request), REQUEST_BYTES):
             part = request[start : start + REQUEST_BYTES]
-            self._memory.write(self._store, part, self._buffer)
-            self._request(self._store, len(part))
+            self.memory.write(self.store, part, self._buffer)
+            self._request(self.store, len(part))
         return b"".join(self._replies)
 
-    def _take_reply(self, address: int, size: int) -> None:
-        self._replies.append(self._read(_unsigned(address), size))
+    def take_reply(self, address: int, size: int) -> None:
+        self._replies.append(self.read(_unsigned(address), size))
 
-    def _read(self, address: int, size: int) -> bytes:
-        return bytes(self._memory.read(self._store, address, address + size))
+    def read(self, address: int, size: int) -> bytes:
+        return bytes(self.memory.read(self.store, address, address + size))
 
-    def _served(self) -> dict[str, Callable[..., Any]]:
-        """The few system calls that an engine working in memory makes."""
 
-        def fd_write(_fd: int, vectors: int, count: int, written: int) -> int:
-            total = 0
-            for i in range(count):
-                address, size = struct.unpack("<II", self._read(vectors + 8 * i, 8))
-                self._log.append(self._read(address, size).decode("utf8", "replace"))
-                total += size
-            self._memory.write(self._store, struct.pack("<I", total), written)
+def _served(me: Any) -> dict[str, Callable[..., Any]]:
+    """The few system calls that an engine working in memory makes."""
+
+    def fd_write(_fd: int, vectors: int, count: int, written: int) -> int:
+        total = 0
+        for i in range(count):
+            address, size = struct.unpack("<II", me.read(vectors + 8 * i, 8))
+            me.log.append(me.read(address, size).decode("utf8", "replace"))
+            total += size
+        me.memory.write(me.store, struct.pack("<I", total), written)
+        return 0
+
+    def clock_time_get(_id: int, _precision: int, address: int) -> int:
+        me.memory.write(me.store, struct.pack("<Q", time.time_ns()), address)
+        return 0
+
+    def environ_sizes_get(count: int, size: int) -> int:
+        me.memory.write(me.store, bytes(4), count)
+        me.memory.write(me.store, bytes(4), size)
+        return 0
+
+    def resize_heap(wanted: int) -> int:
+        page = 65536
+        now = me.memory.data_len(me.store)
+        grown = min(max(_unsigned(wanted), now + now // 5), (1 << 32) - page)
+        try:
+            me.memory.grow(me.store, -((now - grown) // page))
+        except Exception:
             return 0
+        return 1
 
-        def clock_time_get(_id: int, _precision: int, address: int) -> int:
-            self._memory.write(self._store, struct.pack("<Q", time.time_ns()), address)
-            return 0
+    def abort(*_: Any) -> None:
+        raise EngineError("the engine aborted: " + "".join(me.log[-5:]))
 
-        def environ_sizes_get(count: int, size: int) -> int:
-            self._memory.write(self._store, bytes(4), count)
-            self._memory.write(self._store, bytes(4), size)
-            return 0
-
-        def resize_heap(wanted: int) -> int:
-            page = 65536
-            now = self._memory.data_len(self._store)
-            grown = min(max(_unsigned(wanted), now + now // 5), (1 << 32) - page)
-            try:
-                self._memory.grow(self._store, -((now - grown) // page))
-            except Exception:
-                return 0
-            return 1
-
-        def abort(*_: Any) -> None:
-            raise EngineError("the engine aborted: " + "".join(self._log[-5:]))
-
-        return {
-            "__assert_fail": abort,
-            "_abort_js": abort,
-            "clock_time_get": clock_time_get,
-            "emscripten_date_now": lambda: time.time() * 1e3,
-            "emscripten_get_heap_max": lambda: -65536,
-            "emscripten_get_now": lambda: time.perf_counter() * 1e3,
-            "emscripten_resize_heap": resize_heap,
-            "environ_sizes_get": environ_sizes_get,
-            "fd_write": fd_write,
-        }
+    return {
+        "__assert_fail": abort,
+        "_abort_js": abort,
+        "clock_time_get": clock_time_get,
+        "emscripten_date_now": lambda: time.time() * 1e3,
+        "emscripten_get_heap_max": lambda: -65536,
+        "emscripten_get_now": lambda: time.perf_counter() * 1e3,
+        "emscripten_resize_heap": resize_heap,
+        "environ_sizes_get": environ_sizes_get,
+        "fd_write": fd_write,
+    }
 
 
 def _refuse(module: str, answers: bool) -> Callable[..., Any]:
