@@ -3,8 +3,8 @@
     python examples/tune.py
 
 The kernel is simulated: numpy computes what it would, tile by tile, and the simulated GPU is busy for as long as a
-model of it says. What a tuner has to get right is real: a candidate whose launch fails does almost no work, and one that
-takes the device down leaves nothing to read, so by the clock alone both would win.
+model of it says. What a tuner has to get right is real: a candidate whose launch fails does almost no work, and one
+that takes the device down leaves nothing to read, so by the clock alone both would win.
 """
 
 from __future__ import annotations
