@@ -100,6 +100,8 @@ class Sequence:
         "_names",
         "_near",
         "_offset_ns",
+        "_pack_flow_slice",
+        "_pack_slice",
     )
 
     def __init__(self, id: int, track_uuid: int, flow_base: int, offset_ns: int) -> None:
@@ -122,6 +124,8 @@ class Sequence:
         self._flow_far: dict[object, bytes] = {}
         self._end_near = self._head(_TYPES[END], 2)
         self._end_far = self._head(_TYPES[END], 3)
+        self._pack_slice = Struct(f"<2s{len(self._end_near)}s2s").pack
+        self._pack_flow_slice = Struct(f"<QB2s{len(self._end_near)}s2s").pack
 
     def encode(self, edges: Iterable[Edge]) -> bytes:
         """Packets for ``edges``, which are in order of time; one that is not is moved up to the edge before it.
@@ -143,8 +147,22 @@ class Sequence:
         low, pairs, pack_flow, flow_base = _low, _pairs, _pack_flow, self._flow_base
         near, far, flow_near, flow_far = self._near, self._far, self._flow_near, self._flow_far
         end_near, end_far, tag = self._end_near, self._end_far, _TIMESTAMP_TAG[0]
+        pack_slice, pack_flow_slice = self._pack_slice, self._pack_flow_slice
         for ts, kind, name, args, flow, end_ns in edges:
             delta = ts - last
+            if kind == SLICE and not args and 0 <= delta < _NEAR and 0 <= end_ns - ts < _NEAR:
+                # What comes most often when much comes: a short slice in one piece, soon after its neighbour. All that
+                # is new in it is filled in by one call.
+                try:
+                    if flow:
+                        rest = pack_flow_slice(flow_base + flow, tag, pairs[delta], end_near, pairs[end_ns - ts])
+                        append(flow_near[name] + rest)
+                    else:
+                        append(near[name] + pack_slice(pairs[delta], end_near, pairs[end_ns - ts]))
+                    last = end_ns
+                    continue
+                except KeyError:
+                    pass  # the name is new
             if delta < 0:
                 ts, delta = last, 0
             last = ts

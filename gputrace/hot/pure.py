@@ -51,6 +51,7 @@ _SUSPENDABLE: Final = _GENERATOR | _COROUTINE
 #: What a binding raises for a result code that it does not know, or a function that the driver lacks. Nothing wider:
 #: the program's signal handlers run between our lines, and what they raise is the program's.
 BINDING_ERRORS: Final = (ValueError, TypeError, AttributeError, RuntimeError, DeviceError)
+CAPTURE_IMPLICIT: Final = 906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the legacy stream, beside one being captured
 _NEVER_CLOSED: Final = "never closed"
 #: Spans that nest by their place in the code: see `Span.scope`.
 PLAIN: Final = 0
@@ -237,8 +238,7 @@ class Span:
             try:
                 captured = queue.capturing(queue.native)
                 if captured[0] or captured[1]:
-                    made.reason = _why_not(captured, "the stream is being captured")
-                    _stats.uncaptured += 1
+                    made.reason = _why_not(captured, "the stream is being captured", "the driver refused its stream")
                 elif queue.record(made.start, queue.native)[0]:
                     made.reason = "the driver refused its opening event"
                     _stats.failed += 1
@@ -271,7 +271,7 @@ class Span:
         try:
             captured = queue.capturing(queue.native)
             if captured[0] or captured[1]:
-                self.reason = _why_not(captured, "a stream capture began inside")
+                self.reason = _why_not(captured, "a stream capture began inside", "the driver refused its stream")
             elif queue.record(self.end, queue.native)[0]:
                 self.reason = "the driver refused its closing event"
         except BINDING_ERRORS:
@@ -772,9 +772,16 @@ def _text(name: Any) -> str:
         return f"<{type(name).__name__}>"
 
 
-def _why_not(captured: Any, otherwise: str) -> str:
-    """Why a stream takes no event: a refused queue says so itself."""
-    return captured[0] if isinstance(captured[0], str) else otherwise
+def _why_not(captured: Any, in_capture: str, refused: str) -> str:
+    """Why a stream takes no event now, from what its device answered; counted. A queue that is refused says so itself."""
+    code = captured[0]
+    if isinstance(code, str):
+        return code
+    if code and code != CAPTURE_IMPLICIT:
+        _stats.failed += 1
+        return f"{refused} (error {int(code)})"
+    _stats.uncaptured += 1
+    return in_capture
 
 
 def _describe(error: object) -> str:
