@@ -1,4 +1,4 @@
-"""Many threads, short-lived threads, foreign threads: each has its own track, and none of ours is among the program's."""
+"""Many threads, short-lived ones, foreign ones: each has its own track, and none of ours is among the program's."""
 
 from __future__ import annotations
 
@@ -93,9 +93,7 @@ def test_thousands_of_short_lived_threads(tmp_path: Path) -> None:
             most = max(most, len(hot.threads()))
             if n % 400 == 399:
                 wait_for(lambda: len(hot.threads()) == 0)
-        assert kept() <= len(hot.host_pool()) + 10, (
-            "a pooled span holds the thread it was last used on, and nothing else does"
-        )
+        assert kept() <= len(hot.host_pool()) + 10  # a pooled span holds the thread it was last used on
     assert most <= 400
     assert len(run.slices) == 4000
     for n in range(2000):
@@ -156,9 +154,7 @@ def test_names_of_threads(tmp_path: Path) -> None:
 
 
 def our_threads() -> set[str]:
-    return {
-        task for task in os.listdir("/proc/self/task") if task not in {str(t.native_id) for t in threading.enumerate()}
-    }
+    return set(os.listdir("/proc/self/task")) - {str(thread.native_id) for thread in threading.enumerate()}
 
 
 @pytest.mark.parametrize("device", ["host", "simulated"])

@@ -97,8 +97,10 @@ import gputrace
 trace = gputrace.trace(sys.argv[1], device="host")
 trace.start()
 with gputrace.span("x"):
-    for name in os.listdir(os.path.dirname(sys.argv[1])):
-        shutil.rmtree(os.path.join(os.path.dirname(sys.argv[1]), name))
+    place = os.path.dirname(sys.argv[1])
+    for name in os.listdir(place):
+        os.rename(os.path.join(place, name), os.path.join(place, "away"))
+    shutil.rmtree(os.path.join(place, "away"))
 for _ in range(1000):
     with gputrace.span("y"):
         pass
