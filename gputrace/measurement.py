@@ -88,12 +88,7 @@ class Reading:
 
 
 def unreadable(error: Exception, timing: TimingMethod = TimingMethod.DEVICE) -> Reading:
-    """The reading of a window that cannot be read, and a line in the log that says why."""
-    import logging
-
-    logging.getLogger("gputrace").error(
-        "a profiling window could not be read back (%s); it reports one hour so that nothing takes it for fast", error
-    )
+    """The reading of a window that cannot be read. `Measurement.done` says so in the log, where somebody asks."""
     return Reading(UNREADABLE_NS, timing=timing, error=error)
 
 
@@ -109,6 +104,7 @@ class Measurement:
     def __init__(self, reader: Reader | None, reading: Reading | None = None, window: Any = None) -> None:
         self._reader = reader
         self._reading = reading
+        self._untold = True
         self.window = window  # its profiler's: what there is to read
 
     def done(self) -> bool:
@@ -116,7 +112,22 @@ class Measurement:
         reader = self._reader  # another thread may resolve it meanwhile
         if self._reading is None and reader is not None:
             reader.poll(self)
+        if self._untold and self._reading is not None:
+            self._untold = False
+            self._tell(self._reading)
         return self._reading is not None
+
+    def _tell(self, reading: Reading) -> None:
+        """A line in the log for a window that could not be read: here, on a thread of the program's own. Logging from the
+        collector's would enter that thread among the program's.
+        """
+        if reading.error is not None:
+            import logging
+
+            logging.getLogger("gputrace").error(
+                "a profiling window could not be read back (%s); it reports one hour so that nothing takes it for fast",
+                reading.error,
+            )
 
     def result(self, timeout: float | None = None) -> Reading:
         """Wait for the window's work and read it. ``timeout`` in seconds; raises `TimeoutError` after it, and may then

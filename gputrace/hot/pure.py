@@ -773,7 +773,7 @@ def _text(name: Any) -> str:
 
 
 def _why_not(captured: Any, in_capture: str, refused: str) -> str:
-    """Why a stream takes no event now, from what its device answered; counted. A queue that is refused says so itself."""
+    """Why a stream takes no event now, by what its device answered; counted. A refused queue says so itself."""
     code = captured[0]
     if isinstance(code, str):
         return code
