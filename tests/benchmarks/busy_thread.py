@@ -100,11 +100,14 @@ def run(rounds: int, seconds: float) -> list[Row]:
             [bare.longest_ms for _, bare in turns],
         )
     )
+    loss = statistics.median(lost)
+    # A machine too busy to keep the pace can miss the budget, but not show that it is met.
+    told = pace > 0.9 * PER_S or loss > LOSS_BUDGET
     return [
         Row(
             f"a busy Python thread beside {pace / 1e3:.0f} k spans/s loses",
-            statistics.median(lost),
-            LOSS_BUDGET,
+            loss,
+            LOSS_BUDGET if told else None,
             "%",
             note=f"more than beside bare records; {PER_S // 1000} k/s were asked for",
         ),
