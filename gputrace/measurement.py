@@ -99,7 +99,7 @@ class Measurement:
     of times; every answer is the same `Reading`.
     """
 
-    __slots__ = ("_reader", "_reading", "window")
+    __slots__ = ("_reader", "_reading", "_untold", "window")
 
     def __init__(self, reader: Reader | None, reading: Reading | None = None, window: Any = None) -> None:
         self._reader = reader
@@ -118,8 +118,8 @@ class Measurement:
         return self._reading is not None
 
     def _tell(self, reading: Reading) -> None:
-        """A line in the log for a window that could not be read: here, on a thread of the program's own. Logging from the
-        collector's would enter that thread among the program's.
+        """A line in the log for a window that could not be read: here, on a thread of the program's own. Logging from
+        the collector's would enter that thread among the program's.
         """
         if reading.error is not None:
             import logging
