@@ -104,3 +104,18 @@ def test_a_stream_under_capture_opens_no_window(gpu: GPU) -> None:
             profiler.start(stream)
         check(driver.cuGraphDestroy(check(driver.cuStreamEndCapture(stream))))
         assert profiler.stop(stream, profiler.start(stream)).result(10).error is None
+
+
+def test_a_capture_that_begins_inside_a_window_is_not_broken(gpu: GPU) -> None:
+    stream = gpu.stream()
+    driver = gpu.driver
+    with EventProfiler(gputrace.device("cuda", stream)) as profiler:
+        token = profiler.start(stream)
+        check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+        gpu.launch(stream, KERNEL_NS)
+        with pytest.raises(Capturing):
+            profiler.stop(stream, token)
+        profiler.tick()
+        graph = check(driver.cuStreamEndCapture(stream))
+        check(driver.cuGraphDestroy(graph))
+        assert profiler.stop(stream, profiler.start(stream)).result(10).error is None
