@@ -19,11 +19,13 @@ ROUNDS = 15
 def test_an_empty_window_is_short(gpu: GPU) -> None:
     stream = gpu.stream()
     with EventProfiler(gputrace.device("cuda", stream)) as profiler:
-        for _ in range(20):
-            reading = profiler.stop(stream, profiler.start(stream)).result(10)
-            assert reading.error is None
-            assert reading.timing is TimingMethod.DEVICE
-            assert 0 <= reading.duration_ns < 1_000_000
+        readings = [profiler.stop(stream, profiler.start(stream)).result(10) for _ in range(21)]
+    assert {reading.error for reading in readings} == {None}
+    assert {reading.timing for reading in readings} == {TimingMethod.DEVICE}
+    durations_ns = sorted(reading.duration_ns for reading in readings)
+    assert durations_ns[0] >= 0
+    # On an idle stream the host's own way from start to stop is inside, and a busy machine may interrupt that.
+    assert statistics.median(durations_ns) < 1_000_000
 
 
 def test_a_kernel_takes_time(gpu: GPU) -> None:
