@@ -88,10 +88,6 @@ class Collector:
         _wait_for_exit(self._tid)
         return True
 
-    def pause(self, seconds: float) -> None:
-        """Between two chunks of work: let others have the GIL."""
-        time.sleep(seconds)
-
     def _run(self, gone: LockType) -> None:
         self._tid = get_native_id()
         if hasattr(_signal, "pthread_sigmask"):

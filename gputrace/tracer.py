@@ -22,6 +22,7 @@ from gputrace.tracks import Tracks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import IO, Any, Final
 
     from gputrace.devices.base import Backend
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 #: Edges handled between two pauses: about 2 ms of Python.
 CHUNK: Final = 500
 PAUSE_S: Final = 0.0005
+EVERYTHING: Final = 1 << 30
 REPORT_NS: Final = 1_000_000_000
 CLOCKS_NS: Final = 10_000_000_000
 #: How long a clean exit waits for the device, and a fork for the collector.
@@ -210,25 +212,26 @@ class Tracer:
             if self._finished:
                 return
             try:
-                self._collect(CHUNK, last=False)
+                self._collect(CHUNK, self._collector.hurry)
                 self._write_out()
                 self._tick_profilers()
                 self._report_now_and_then()
             except Exception as error:
                 self._break(error)
 
-    def _collect(self, most: int, *, last: bool) -> None:
+    def _collect(self, most: int, hurry: Callable[[], bool], *, last: bool = False) -> None:
+        """Take what was handed over, ``most`` edges at a time. Once ``hurry()`` says so, leave the rest for later."""
         for device in self._devices_now():
             device.mark()
         for thread in list(hot.threads()):
-            self._collect_thread(thread, most, pause=not last)
+            if not self._collect_thread(thread, most, hurry):
+                return  # a window's beginning may be among what is left: no stream may go on before it
         for device in self._devices_now():
-            while device.collect(most, self._collector.hurry, last=last):
+            while device.collect(most, hurry, last=last) and not hurry():
                 self._write_out()
-                if not last:
-                    self._collector.pause(PAUSE_S)
+                self._pause(most)
 
-    def _collect_thread(self, thread: ThreadBuffer, most: int, *, pause: bool) -> None:
+    def _collect_thread(self, thread: ThreadBuffer, most: int, hurry: Callable[[], bool]) -> bool:
         left = len(thread.edges)  # more may come meanwhile: they are the next cycle's
         ended = thread.ended
         if left and thread.timeline is None:
@@ -244,12 +247,20 @@ class Tracer:
             for sample in samples:
                 self._write_sample(sample)
             thread.timeline.flush(self._tracks.write)
-            if left and pause:
-                self._collector.pause(PAUSE_S)
+            if left:
+                if hurry():
+                    return False
+                self._pause(most)
         if ended and not thread.edges and not (thread.timeline and thread.timeline.open_spans):
             hot.threads().remove(thread)  # a window it opened may still be closed by another thread
             if thread.timeline is not None:
                 thread.timeline.close(self._tracks.close)
+        return True
+
+    def _pause(self, most: int) -> None:
+        """Between two chunks of a cycle, let others have the GIL; a flush has no chunks."""
+        if most == CHUNK:
+            time.sleep(PAUSE_S)
 
     def _write_sample(self, sample: Any) -> None:
         found = self._counters.get(sample.name)
@@ -297,11 +308,11 @@ class Tracer:
         """Write everything, waiting for the device until ``deadline`` (time.monotonic)."""
         try:
             while True:
-                self._collect(1 << 30, last=False)
+                self._collect(EVERYTHING, _no_hurry)
                 if not any(device.unreached for device in self._devices_now()) or time.monotonic() > deadline:
                     break
                 time.sleep(0.001)
-            self._collect(1 << 30, last=True)
+            self._collect(EVERYTHING, _no_hurry, last=True)
             for device in self._devices_now():
                 if device.unread:
                     self.tell(
@@ -388,6 +399,10 @@ class Tracer:
             )
             self._exporter = exporter(self._file, self.folder.recording, process)
         return self._exporter
+
+
+def _no_hurry() -> bool:
+    return False
 
 
 def start_from_environment() -> Tracer | None:
