@@ -7,6 +7,7 @@ library can leave them in. Record with ``gputrace record -- COMMAND``, or with `
 
 from __future__ import annotations
 
+from gputrace import sourcetree as _sourcetree
 from gputrace import tracer as _tracer
 from gputrace.hot import counter, failure, instant, span, use_stream, window
 
@@ -60,6 +61,8 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     return sorted({*globals(), *_LATER})
 
+
+_sourcetree.find_exporters(__path__)
 
 # Under `gputrace record` the boot module has done this; not where the program was started with -I, -E or -S.
 _tracer.start_fenced()

@@ -28,8 +28,8 @@ class trace:
     ``with gputrace.trace("out.pftrace"): ...``. ``path``'s suffix chooses the format; ``device`` is "auto", "cuda",
     "simulated" or "host". Starting raises `UsageError` (unknown suffix or device, or something records already),
     `OutputError` (the path cannot be written) and `NoDriver`. Stopping waits at most 10 s for the device, raises
-    `OutputError` if the trace cannot be written, and returns a summary, also in ``summary``; under
-    ``gputrace record`` the command's own recording goes on and this one is refused.
+    `OutputError` if the trace cannot be written, and returns a summary, also in ``summary``. Under ``gputrace record``
+    the command's own recording goes on and this one writes nothing: the summary's path is empty.
     """
 
     def __init__(self, path: str | os.PathLike[str], device: str = "auto") -> None:
@@ -41,17 +41,21 @@ class trace:
 
     def start(self) -> trace:
         """Begin to record. Returns itself."""
-        if tracer.current() is not None:
-            raise UsageError(
-                "this process is being recorded already, by `gputrace record` or another gputrace.trace: stop it first"
-            )
+        running = tracer.current()
+        if running is not None and running.folder.path == os.environ.get("GPUTRACE_RECORD"):
+            # The program was written to record itself, and somebody records it from outside: theirs has it all.
+            running.tell(f"{self.path} was not written: `gputrace record` records this process already")
+            self.summary = recording.Summary()
+            return self
+        if running is not None:
+            raise UsageError("this process is being recorded already, by another gputrace.trace: stop it first")
         session = recording.start_recording(self.path, self.device)
         try:
             started = tracer.Tracer(session.folder, session.device, keep_clocks=True)
         except OSError as error:
             recording.discard_recording(session)
             raise UsageError(f"cannot start to record: {error}") from error
-        self._session, self._tracer = session, started
+        self._session, self._tracer, self.summary = session, started, None
         started.start()
         atexit.register(self._at_exit)
         return self
@@ -101,6 +105,6 @@ def device(kind: str = "cuda", stream: Any = None) -> Device:
     ``kind`` is "cuda" or "simulated". Raises `NoDriver`, `DriverError` (no context is current, or no such stream) and
     `UsageError` (unknown kind).
     """
-    from gputrace.devices import open_backend, stream_handle
+    from gputrace.devices import device_of
 
-    return open_backend(kind).stream(stream_handle(stream)).device
+    return device_of(kind, stream)

@@ -17,7 +17,7 @@ from collections import deque
 
 from gputrace.anchoring import TRIES, Anchoring
 from gputrace.clock import half_step_ns
-from gputrace.devices import stream_handle
+from gputrace.devices import device_of, stream_handle
 from gputrace.errors import Capturing, DeviceError, Unreadable, UsageError
 from gputrace.events import EventPool
 from gputrace.measurement import UNREADABLE_NS, Measurement, Placement, Reading, TimingMethod, unreadable
@@ -73,9 +73,12 @@ class EventProfiler:
     that is dropped gives them back when it is collected.
     """
 
-    def __init__(self, device: Device, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        """``now_ns`` is the host's clock: another one is for tests."""
-        self.device = device
+    def __init__(self, device: Device | str, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        """``device`` as `gputrace.device` gives it, or its kind. ``now_ns`` is the host's clock: another is for tests.
+
+        Raises as `gputrace.device` does, for a kind.
+        """
+        self.device = device = device_of(device) if isinstance(device, str) else device
         self.pool = EventPool(device)
         self.anchoring = Anchoring(device, self.pool, now_ns)
         self._now_ns = now_ns
@@ -386,9 +389,12 @@ class TimestampProfiler:
     drains are charged to every window around it, and each window holds the launch latency that its drain exposed.
     """
 
-    def __init__(self, device: Device, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        """``now_ns`` is the host's clock: another one is for tests."""
-        self.device = device
+    def __init__(self, device: Device | str, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        """``device`` as `gputrace.device` gives it, or its kind. ``now_ns`` is the host's clock: another is for tests.
+
+        Raises as `gputrace.device` does, for a kind.
+        """
+        self.device = device = device_of(device) if isinstance(device, str) else device
         self.pool = EventPool(device)
         self._now_ns = now_ns
         self._windows = OpenWindows()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 CHUNK: Final = 500
 PAUSE_S: Final = 0.0005
 EVERYTHING: Final = 1 << 30
-REPORT_NS: Final = 1_000_000_000
+REPORT_NS: Final = 250_000_000
 CLOCKS_NS: Final = 10_000_000_000
 #: How long a clean exit waits for the device, and a fork for the collector.
 EXIT_DEADLINE_S: Final = 10.0
@@ -74,6 +74,7 @@ class Tracer:
         self._file: IO[bytes] | None = None
         self._broken = False
         self._finished = False
+        self._with_multiprocessing = False
         self._lock = RLock()  # around what the program's threads do when a stream or a pool is new
         self._cycle_lock = RLock()  # around a collector's cycle: one at a time
         self._collector = Collector(self.cycle)
@@ -198,7 +199,17 @@ class Tracer:
     def _room(self) -> int:
         return hot.MOST_WINDOWS - sum(device.in_flight for device in self._devices.values())
 
+    def _flush_with_multiprocessing(self) -> None:
+        """Its children leave by `os._exit`, past atexit, but run its own finalizers first: the last of them is ours."""
+        util = sys.modules.get("multiprocessing.util")
+        process = sys.modules.get("multiprocessing.process")
+        if util is not None and process is not None and process.parent_process() is not None:
+            self._with_multiprocessing = True
+            util.Finalize(None, _at_exit, exitpriority=-(1 << 20))
+
     def _wake(self) -> None:
+        if not self._with_multiprocessing:
+            self._flush_with_multiprocessing()
         if self._collector.running or self._forking or self._broken or _current is not self:
             return
         if self._collector.start():
@@ -363,7 +374,8 @@ class Tracer:
             "clock_violations": counts.clock_violations,
             "unfinished": counts.unfinished,
             "worst_uncertainty_ns": counts.worst_error_ns,
-            "told": self.told,
+            "told": [*self.told, *lost.complaints],
+            "ended": int(self._finished),
         }
 
     def tell(self, message: str) -> None:
@@ -430,6 +442,8 @@ def start_fenced() -> None:
 def _process_name() -> str:
     argv = getattr(sys, "argv", None) or sys.orig_argv
     name = os.path.basename(argv[0]) if argv and argv[0] else ""
+    if name == "__main__.py":  # python -m package
+        name = os.path.basename(os.path.dirname(argv[0]))
     return name if name not in ("", "-c", "-m") else os.path.basename(sys.executable or "python")
 
 

@@ -303,7 +303,30 @@ def test_counter_values(tmp_path: Path, suffix: str) -> None:
     assert kept[:-2] == [meant for _, meant in COUNTS if meant is not None]
     assert math.isnan(kept[-2])
     assert kept[-1] == 42
-    assert run.report["failed"] == 4
+    told = run.report["told"]
+    assert len(told) == 4
+    assert all(text.startswith("counter 'c' got a ") and "no number" in text for text in told)
+
+
+class OnDevice:
+    """A tensor whose every reading would wait for the device."""
+
+    is_cuda = True
+
+    def __float__(self) -> float:
+        raise AssertionError("read")
+
+    __str__ = __repr__ = __float__  # type: ignore[assignment]
+
+
+def test_what_lies_on_the_device_is_not_read(tmp_path: Path, suffix: str) -> None:
+    with recording(tmp_path, "host", suffix=suffix) as run:
+        gputrace.counter("loss", OnDevice())  # type: ignore[arg-type]
+        with gputrace.span("x", loss=OnDevice()):
+            pass
+    assert run.host[0].args == {"loss": "<OnDevice on the device>"}
+    (told,) = run.report["told"]
+    assert "pass a number" in told
 
 
 class WithProtocol:

@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gputrace.devices.base import Backend
+    from gputrace.devices.base import Backend, Device
 
 #: What `--device` takes.
 KINDS = ("auto", "cuda", "simulated", "host")
@@ -118,6 +118,14 @@ def open_backend(kind: str) -> Backend:
 
         return SimulatedBackend()
     raise UsageError(f"no driver for a device of kind {kind!r}: those with one are cuda and simulated")
+
+
+def device_of(kind: str, stream: Any = None) -> Device:
+    """The device of a kind that a stream belongs to; by default, the one of the calling thread's current context.
+
+    Raises `NoDriver`, `DriverError` (no context is current, or no such stream) and `UsageError` (unknown kind).
+    """
+    return open_backend(kind).stream(stream_handle(stream)).device
 
 
 #: How libraries name a stream's handle, in the order tried. An object may have several; the protocol's word is first.

@@ -49,9 +49,19 @@ def _plain(value: Any) -> ArgValue:
         return int(value)
     if isinstance(value, float):
         return float(value)
+    if on_device(value):
+        return f"<{kind.__name__} on the device>"
     if kind.__module__ == "numpy" and getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         return _plain(value.item()) if type(value.item()) is not kind else shorten(str(value), LONGEST_DESCRIPTION)
     return shorten(str(value), LONGEST_DESCRIPTION)
+
+
+def on_device(value: Any) -> bool:
+    """Does reading this value wait for a GPU? True for device arrays and tensors of any framework."""
+    kind = type(value)
+    if kind.__module__ in ("builtins", "numpy"):
+        return False
+    return bool(getattr(value, "is_cuda", False)) or hasattr(value, "__cuda_array_interface__")
 
 
 def shorten(text: str, longest: int) -> str:

@@ -27,15 +27,19 @@ from sys import _getframe, getrefcount
 from time import monotonic_ns
 
 from gputrace.errors import DeviceError
-from gputrace.hot.arguments import LONGEST_DESCRIPTION, sanitize, shorten
+from gputrace.hot.arguments import LONGEST_DESCRIPTION, on_device, sanitize, shorten
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextvars import ContextVar
     from types import TracebackType
     from typing import Any, Final
 
     from gputrace.model import Args
+
+if not TYPE_CHECKING:
+    from _contextvars import ContextVar  # the builtin part of `contextvars`
 
 #: GPU windows opened and not yet written, in the whole process. Beyond, a span is a host slice alone, and counted.
 MOST_WINDOWS: Final = 65_536
@@ -69,11 +73,11 @@ class Pool(list["Span"]):
 class ThreadBuffer:
     """One host thread's edges, in order, until the collector takes them.
 
-    ``edges`` holds spans (twice each), instants and counters. ``stream`` is the queue that `use_stream` made current.
+    ``edges`` holds spans (twice each), instants and counters.
     ``number`` is unique among threads, which reuse ``tid``. ``ended`` is set when the thread is gone.
     """
 
-    __slots__ = ("append", "edges", "ended", "name", "number", "stream", "tid", "timeline")
+    __slots__ = ("append", "edges", "ended", "name", "number", "tid", "timeline")
 
     def __init__(self, number: int, tid: int, name: str) -> None:
         self.edges: list[Any] = []
@@ -81,7 +85,6 @@ class ThreadBuffer:
         self.append = self.edges.append
         self.tid = tid
         self.name = name
-        self.stream: StreamQueue | None = None
         self.ended = False
         self.timeline: Any = None  # the collector's
 
@@ -144,6 +147,10 @@ _local_state = _local()
 _threads: list[ThreadBuffer] = []
 _queues: dict[Any, StreamQueue] = {}  # by what programs pass, where it means one stream: a handle, or an object
 _all_queues: list[StreamQueue] = []
+# What `use_stream` made current: a task's own, and inherited by what it starts, as a request's stream should be. Asked
+# only once somebody has used it.
+_current_stream: ContextVar[StreamQueue | None] = ContextVar("gputrace.stream", default=None)
+_stream_used = False
 _next_thread = count(1).__next__
 _host_free = Pool()
 _resolve: Callable[[Any], StreamQueue | None]
@@ -258,7 +265,7 @@ class Span:
             return
         if self.state != _OPEN:
             return
-        if kind is not None:
+        if kind is not None and kind is not GeneratorExit:  # which is a generator's way to end early
             self.error = kind.__name__
         queue = self.gpu
         self.t1 = monotonic_ns()
@@ -297,7 +304,7 @@ class Span:
         from gputrace.hot.decorate import decorate
 
         name, args = self.name, dict(self.args or {})
-        stream = None if self.queue is None or self.queue is getattr(self.thread, "stream", None) else self.queue.handle
+        stream = None if self.queue is None or self.queue is _current_stream.get() else self.queue.handle
         return decorate(function, lambda: span(name, stream, **args))
 
     def _another(self) -> Span:
@@ -329,6 +336,10 @@ class Window(Span):
     def open(self) -> Window:
         """Open it; `gputrace.window` has done so."""
         Span.__enter__(self)
+        return self
+
+    def __enter__(self) -> Window:
+        """It is open already: ``with gputrace.window(...) as w:`` closes it at the block's end."""
         return self
 
     def close(self) -> None:
@@ -392,9 +403,10 @@ class FailureMark:
 class _Stats:
     """What this side gave up, since the switch was last turned on. Approximate under races: each is only told."""
 
-    __slots__ = ("dropped_spans", "dropped_windows", "failed", "uncaptured")
+    __slots__ = ("complaints", "dropped_spans", "dropped_windows", "failed", "uncaptured")
 
     def __init__(self) -> None:
+        self.complaints: list[str] = []  # what a user should hear, once each
         self.dropped_spans = 0
         self.dropped_windows = 0
         self.failed = 0
@@ -461,7 +473,7 @@ def span(name: str, /, stream: Any = None, **args: Any) -> Any:
     except AttributeError:
         thread = _new_thread()
     if stream is None:
-        queue = thread.stream
+        queue = _current_stream.get() if _stream_used else None
     else:
         try:
             queue = _queues[stream]
@@ -470,9 +482,10 @@ def span(name: str, /, stream: Any = None, **args: Any) -> Any:
     try:
         made = (_host_free if queue is None else queue.free).pop()
     except IndexError:
-        made, queue = _make(queue)
-        if made is None:
+        new, queue = _make(queue)
+        if new is None:
             return _Off(name, stream, args)
+        made = new
     made.name = name if type(name) is str else _text(name)
     made.queue = queue
     made.append = thread.append
@@ -516,9 +529,11 @@ def counter(name: str, value: float, unit: str = "") -> None:
         kind = type(value)
         if kind is not int and kind is not float:
             try:
+                if on_device(value):
+                    raise TypeError("it lies on the device, and reading it would wait for that: pass a number")
                 value = int(value) if isinstance(value, int) else float(value)
-            except Exception:  # whatever the program's object raises
-                _stats.failed += 1
+            except Exception as error:  # whatever the program's object raises
+                complain(f"counter {_text(name)!r} got a {kind.__name__} that is no number: {_describe(error)}")
                 return
         _buffer().append(_Sample(_text(name), monotonic_ns(), value, _text(unit)))
 
@@ -542,31 +557,37 @@ def failure(error: object, stream: Any = None) -> None:
 
 
 class use_stream:
-    """Make a stream current for this thread's spans: ``with gputrace.use_stream(s): ...``.
+    """Make a stream current: ``with gputrace.use_stream(s): ...``. Spans opened inside without a ``stream=`` get a GPU
+    window on it; ``use_stream(None)`` makes none current.
 
-    The thread's, as a framework's own current stream is: tasks of one event loop share it. Spans opened inside without
-    a ``stream=`` get a GPU window on it. Raises nothing.
+    A task's own where there are tasks, and inherited by tasks and `asyncio.to_thread` calls started inside; threads
+    started inside begin without. Raises nothing.
     """
 
     __slots__ = ("_before", "_stream")
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._before: list[tuple[ThreadBuffer, StreamQueue | None]] = []
+        self._before: list[Any] = []
 
     def __enter__(self) -> use_stream:
+        global _stream_used
         if _on:
-            thread = _buffer()
-            self._before.append((thread, thread.stream))
             stream = self._stream
             queue = _queues.get(stream) if type(stream) is int else None
-            thread.stream = queue or (None if stream is None else _resolve(stream))
+            _stream_used = True
+            self._before.append((_current_stream, _current_stream.get()))
+            _current_stream.set(queue or (None if stream is None else _resolve(stream)))
+        else:
+            self._before.append(None)
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if self._before:
-            thread, before = self._before.pop()
-            thread.stream = before
+        before = self._before.pop() if self._before else None
+        if before is not None:
+            # Not by its token: a generator may end in another context than it began in.
+            variable, queue = before
+            variable.set(queue)
 
 
 # For the tracer.
@@ -593,14 +614,22 @@ def forget_everything() -> _Stats:
     Spans still open keep the buffers they were opened into, which nobody reads any more, and their queues are refused,
     so that a forked child never touches the device for its parent's windows.
     """
-    global _local_state, _threads, _queues, _all_queues, _host_free, _stats
+    global _local_state, _threads, _queues, _all_queues, _host_free, _stats, _current_stream, _stream_used
     for queue in _all_queues:
         queue.refuse("forgotten")
         queue.free.closed = True
     _host_free.closed = True
+    _current_stream, _stream_used = ContextVar("gputrace.stream", default=None), False
     stats, _stats = _stats, _Stats()
     _local_state, _threads, _queues, _all_queues, _host_free = _local(), [], {}, [], Pool()
     return stats
+
+
+def complain(text: str) -> None:
+    """Something of the program's could not be recorded: the recording's end says so, once."""
+    complaints = _stats.complaints
+    if text not in complaints and len(complaints) < 16:
+        complaints.append(text)
 
 
 def stats() -> _Stats:
