@@ -125,7 +125,7 @@ def test_the_map_is_in_the_order_of_the_walls() -> None:
 
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     [layers] = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
-    floor = {name.strip(" ()"): number for number, row in enumerate(layers) for name in row.split("|")}
+    floor = {name.strip(): number for number, row in enumerate(layers) for name in row.split("|")}
     [drawn] = blocks("text")
     rooms = re.findall(r"^  (\w+)(?:/|\.py) ", drawn.partition("exporters/")[0], re.MULTILINE)
     floors = [floor[room] for room in rooms if room != "__init__"]
