@@ -19,6 +19,7 @@ from gputrace import tracer
 from gputrace.devices.simulated import default_gpu
 from gputrace.errors import NoDriver, OutputError, UsageError
 from tests.engine import Engine, Slice, assert_clean, slices
+from tests.recorded import recording
 
 ROOT = Path(__file__).parents[1]
 
@@ -353,8 +354,8 @@ def test_the_file_says_what_was_recorded(tmp_path: Path) -> None:
 #: What `import gputrace` may add to an interpreter that has nothing. Add to it with care: every process of a traced
 #: program pays.
 STANDARD = """
-    __future__ _bisect _collections _collections_abc _contextvars _functools _operator _stat atexit bisect collections contextlib
-    functools genericpath itertools keyword operator os os.path posixpath reprlib stat types
+    __future__ _bisect _collections _collections_abc _contextvars _functools _operator _stat atexit bisect collections
+    contextlib functools genericpath itertools keyword operator os os.path posixpath reprlib stat types
 """
 
 
@@ -408,3 +409,52 @@ def test_names_that_are_there() -> None:
         assert name in dir(gputrace)
     with pytest.raises(AttributeError, match="nothing_like_it"):
         _ = gputrace.nothing_like_it
+
+
+def test_a_window_closes_with_its_block(tmp_path: Path) -> None:
+    with recording(tmp_path) as run:
+        stream = run.stream()
+        with gputrace.window("w", stream=stream) as window:
+            stream.launch(1_000_000)
+        window.close()
+        with pytest.raises(KeyError), gputrace.window("failed", stream=stream):
+            raise KeyError("x")
+    assert sorted(s.name for s in run.slices) == ["failed", "failed", "w", "w"]
+    assert all(s.dur >= 0 for s in run.slices)
+    assert {s.args.get("error") for s in run.named("failed")} == {"KeyError: 'x'"}
+
+
+def test_a_program_that_records_itself_under_record(tmp_path: Path) -> None:
+    """Whoever records from outside has it all: the program runs as it would, and its own trace is not written."""
+    inside, outside = tmp_path / "inside.pftrace", tmp_path / "outside.pftrace"
+    program = f"""
+import gputrace
+with gputrace.trace({str(inside)!r}, device="host") as trace:
+    with gputrace.span("x"):
+        pass
+assert trace.summary.path == ""
+"""
+    command = [sys.executable, "-m", "gputrace.cli.main", "record", "--device", "host", "-o", str(outside), "--"]
+    done = subprocess.run(
+        [*command, sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{inside} was not written" in done.stderr
+    assert outside.exists()
+    assert not inside.exists()
+
+
+def test_profilers_by_kind() -> None:
+    stream = default_gpu().stream()
+    for kind in (gputrace.EventProfiler, gputrace.TimestampProfiler):
+        profiler = kind("simulated")
+        token = profiler.start(stream)
+        stream.launch(200_000)
+        assert profiler.stop(stream, token).result(10).duration_ns >= 200_000
+        profiler.close()
+    with pytest.raises(UsageError, match="simulated"):
+        gputrace.EventProfiler("rocm")
