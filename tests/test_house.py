@@ -117,7 +117,7 @@ def test_the_map_shows_every_room() -> None:
     shown = set(re.findall(r"^  ([\w/]+(?:\.py)?) ", drawn.partition("exporters/")[0], re.MULTILINE))
     there = {path.name for path in (ROOT / "gputrace").glob("*.py")}
     there |= {f"{path.parent.name}/" for path in (ROOT / "gputrace").glob("*/__init__.py")}
-    assert shown == there
+    assert shown == there - {"__main__.py"}  # a doormat of three lines
 
 
 def test_the_map_is_in_the_order_of_the_walls() -> None:
