@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from gputrace.model import Edge
     from gputrace.tracks import Tracks
 
-INVALID_HANDLE: Final = 400  # of one event: the device itself may be well
 #: How long a read edge waits for the anchor behind it before it is placed by extending the map.
 PATIENCE_NS: Final = 1_000_000_000
 #: Spans made at once where the pool is empty: one switch to the context serves them all.
@@ -167,6 +166,7 @@ class DeviceTrace:
             self.lost = f"the device was lost: {why}"
             for queue in self.queues:
                 queue.refuse(self.lost)
+                queue.forget()  # another context may come, at the same address, with a stream of the same handle
 
     def set_pool_aside(self) -> None:
         """Make the next span ask `make`, which wakes the collector."""
@@ -217,7 +217,7 @@ class DeviceTrace:
         assert self.anchoring.map.last is not None
         base_ns = self.anchoring.map.last.device_ns
         out = hot.drain(queue.entries[:count], self.device.elapsed_raw, self.anchoring.event, base_ns)
-        if out.code and out.code != INVALID_HANDLE:
+        if out.code and out.code != hot.INVALID_HANDLE:  # of one event: the device itself may be well
             self.lose(f"reading an event failed with {out.code}")
         del queue.entries[: out.taken]
         state.marked -= out.taken

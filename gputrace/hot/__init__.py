@@ -5,6 +5,7 @@ One seam: everything above asks this package, never `pure` by name, so that a co
 
 from gputrace.hot.drain import drain, untimed
 from gputrace.hot.pure import (
+    INVALID_HANDLE,
     MOST_SPANS,
     MOST_WINDOWS,
     Pool,
@@ -31,6 +32,7 @@ from gputrace.hot.pure import (
 )
 
 __all__ = [
+    "INVALID_HANDLE",
     "MOST_SPANS",
     "MOST_WINDOWS",
     "Pool",

@@ -55,6 +55,7 @@ _SUSPENDABLE: Final = _GENERATOR | _COROUTINE
 #: What a binding raises for a result code that it does not know, or a function that the driver lacks. Nothing wider:
 #: the program's signal handlers run between our lines, and what they raise is the program's.
 BINDING_ERRORS: Final = (ValueError, TypeError, AttributeError, RuntimeError, DeviceError)
+INVALID_HANDLE: Final = 400  # CUDA_ERROR_INVALID_HANDLE
 CAPTURE_IMPLICIT: Final = 906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the legacy stream, beside one being captured
 _NEVER_CLOSED: Final = "never closed"
 #: Spans that nest by their place in the code: see `Span.scope`.
@@ -117,6 +118,15 @@ class StreamQueue:
         self.make = make
         self.timeline: Any = None  # the collector's
         _all_queues.append(self)
+
+    def forget(self) -> None:
+        """Ask anew about this handle when it is passed next: drivers give a destroyed stream's handle out again."""
+        for key in (self.handle, self.native):
+            try:
+                if _queues.get(key) is self:
+                    del _queues[key]
+            except TypeError:
+                pass  # not hashable: it is no key
 
     def refuse(self, why: str) -> None:
         """Record nothing more here. No call reaches the device, from whichever thread, once this returns."""
@@ -246,9 +256,11 @@ class Span:
                 captured = queue.capturing(queue.native)
                 if captured[0] or captured[1]:
                     made.reason = _why_not(captured, "the stream is being captured", "the driver refused its stream")
-                elif queue.record(made.start, queue.native)[0]:
+                elif code := queue.record(made.start, queue.native)[0]:
                     made.reason = "the driver refused its opening event"
                     _stats.failed += 1
+                    if code == INVALID_HANDLE:
+                        queue.forget()
                 else:
                     made.gpu = queue
                     queue.append(made)
