@@ -182,11 +182,19 @@ def _cannot_start(name: str, error: OSError | ValueError) -> CannotStart:
     if isinstance(error, ValueError):
         return CannotStart(f"cannot run {name!r}: {error}", NOT_EXECUTABLE)
     if not isinstance(error, FileNotFoundError):
-        return CannotStart(f"cannot run {found or name}: {error.strerror}", NOT_EXECUTABLE)
+        return CannotStart(f"cannot run {found or name}: {error.strerror}{_meant(found)}", NOT_EXECUTABLE)
     if found:
         return CannotStart(f"cannot run {found}: the interpreter that its first line names does not exist", NOT_FOUND)
     where = "no such file" if "/" in name else "it is not on PATH"
-    return CannotStart(f"command not found: {name}: {where}", NOT_FOUND)
+    return CannotStart(f"command not found: {name}: {where}{_meant(name)}", NOT_FOUND)
+
+
+def _meant(name: str | None) -> str:
+    """What someone who named a file as the command may have meant."""
+    if name is None or not os.path.isfile(name):
+        return ""
+    meant = f"python {name}" if name.endswith(".py") else os.path.join(".", name) if "/" not in name else ""
+    return f"; did you mean: {meant}?" if meant else ""
 
 
 def _find(name: str) -> str | None:

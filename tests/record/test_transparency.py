@@ -176,6 +176,17 @@ def test_a_command_that_does_not_exist(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    ("command", "meant", "exit_code"),
+    [("my.py", "python my.py", 127), ("./my.py", "python ./my.py", 126), ("my.sh", "./my.sh", 127)],
+)
+def test_a_file_named_as_the_command(tmp_path: Path, command: str, meant: str, exit_code: int) -> None:
+    (tmp_path / command).write_text("pass")
+    result = run(recording(command), tmp_path)
+    assert result.returncode == exit_code
+    assert f"did you mean: {meant}?".encode() in result.stderr
+
+
 def test_a_file_that_is_no_program(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("text")
     result = run(recording("./data"), tmp_path)
