@@ -6,7 +6,9 @@ It knows no trace format and no device. Its files, all private to the user::
     metadata     facts for the trace's header, written once
     snapshots    the host clocks, one line a reading
     processes    one line a Python process that reached gputrace's boot, traced or not
+    writers      one line a shard number: which process image took it; the launcher's own is -1
     notes        one line a failure that had nobody to tell
+    nested       one line a recording that was started inside this one: its output
     N.shard      what process image N wrote, in the output's own format
     N.report     what process image N counted
 
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 
 #: Shard numbers are below this: formats pack one beside a track's number into 32 bits.
 NUMBER_LIMIT = 1 << 20
+
+#: Stands for the launcher among the writers: it takes no shard.
+LAUNCHER = -1
 
 # O_EXCL already refuses a link in the last place; O_NOFOLLOW says so for the opens that do not create.
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -98,6 +103,7 @@ class ShardFolder:
             except FileExistsError:  # another process was quicker
                 number += 1
             else:
+                self.add_writer(number)
                 return number
         raise OSError(f"all {NUMBER_LIMIT} shard numbers of {self.path} are taken")
 
@@ -120,7 +126,11 @@ class ShardFolder:
 
     def reports(self) -> dict[int, Values]:
         """The reports written so far, by shard number. A process killed early has a shard and no report."""
-        return {number: _parse(_read(f"{self.path}/{number}.report")) for number in self._numbered(".report")}
+        return {number: self.report(number) for number in self._numbered(".report")}
+
+    def report(self, number: int) -> Values:
+        """What process image ``number`` last said about itself; empty if nothing."""
+        return _parse(_read_if_there(f"{self.path}/{number}.report"))
 
     # What the launcher keeps
 
@@ -152,6 +162,26 @@ class ShardFolder:
         """One "PID EXECUTABLE" a Python process that reached gputrace's boot, in order."""
         return _lines(_read_if_there(f"{self.path}/processes"))
 
+    def add_writer(self, number: int) -> None:
+        """Note that this process image writes shard ``number``. Raises nothing: a full disk shows where it writes."""
+        try:
+            self._append("writers", f"{number} {process_image('self')}")
+        except OSError:
+            pass
+
+    def writers(self) -> list[tuple[int, str]]:
+        """Shard numbers in the order taken, each with its writer as `process_image` names it."""
+        rows = [line.partition(" ") for line in _lines(_read_if_there(f"{self.path}/writers"))]
+        return [(int(number), image) for number, _, image in rows if image]
+
+    def add_nested(self, output: str) -> None:
+        """Note that a recording into ``output`` was started inside this one. Raises OSError."""
+        self._append("nested", output)
+
+    def nested(self) -> list[str]:
+        """The outputs of the recordings started inside this one, in order."""
+        return _lines(_read_if_there(f"{self.path}/nested"))
+
     def add_note(self, text: str) -> None:
         """Note a failure that had nobody to tell: a traced program's own stderr is not ours. Raises OSError."""
         self._append("notes", text)
@@ -171,6 +201,27 @@ class ShardFolder:
     def _numbered(self, ending: str) -> list[int]:
         stems = (name[: -len(ending)] for name in os.listdir(self.path) if name.endswith(ending))
         return sorted(int(stem) for stem in stems if stem.isdecimal())
+
+
+def process_image(pid: int | str) -> str:
+    """ "PID START EXECUTABLE" of a process that runs here, by its pid or "self"; "" if there is none. Linux.
+
+    A pid that was used again has another start, one that went through exec mostly another executable. START is in
+    clock ticks since the boot. EXECUTABLE is empty where it may not be seen: of another user's process.
+    """
+    try:
+        # After the name, which may hold anything. The pid is the file's, as /proc counts, not a container's.
+        stat = _read(f"/proc/{pid}/stat").decode("ascii", "replace")
+        fields = stat[stat.rindex(")") + 2 :].split(" ")
+        if fields[0] in "ZX":
+            return ""
+        image = f"{stat[: stat.index(' ')]} {fields[19]} "
+    except (OSError, ValueError, IndexError):
+        return ""
+    try:
+        return image + os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
+    except OSError:
+        return image
 
 
 # The text format: `key=12`, `key="text` and, once an item, `key+"text`. Backslash and newline are escaped.

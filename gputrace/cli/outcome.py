@@ -28,7 +28,8 @@ def tell(summary: Summary, quiet: bool) -> None:
         say(line)
     if quiet:
         return
-    facts = [_size(summary.size), _many(summary.slices, "slice"), _many(summary.windows, "GPU window")]
+    least = "at least " if summary.is_lower_bound else ""
+    facts = [_size(summary.size), least + _many(summary.slices, "slice"), _many(summary.windows, "GPU window")]
     facts.append(f"{summary.dropped:,} dropped")
     for count, what in [
         (summary.failed, "failed"),
@@ -40,10 +41,24 @@ def tell(summary: Summary, quiet: bool) -> None:
             facts.append(f"{count:,} {what}")
     if summary.windows:
         facts.append(f"placed to within {_duration(summary.worst_uncertainty_ns)}")
-    if summary.unreported:
-        facts.append(f"{_many(summary.unreported, 'process', 'processes')} killed before counting")
-    opening = "; open it in https://ui.perfetto.dev" if summary.path.endswith(_OPENS_IN_UI) else ""
-    say(f"wrote {_short(summary.path)}: {', '.join(facts)}{opening}")
+    cut = ""
+    if summary.cut_short:
+        were, their = ("was", "its") if summary.cut_short == 1 else ("were", "their")
+        cut = (
+            f"; {_many(summary.cut_short, 'process', 'processes')} {were} killed, or left by os._exit or exec: "
+            f"{their} last slices may be missing"
+        )
+    opening = "; open it in https://ui.perfetto.dev" if summary.path.lower().endswith(_OPENS_IN_UI) else ""
+    say(f"wrote {_short(summary.path)}: {', '.join(facts)}{cut}{opening}")
+
+
+def tell_empty(summary: Summary, old: str) -> None:
+    """Say why nothing was written. ``old`` is the file that stands where it would have been, "" if there is none."""
+    from gputrace.record.advice import why_empty
+
+    for line in summary.told:
+        say(line)
+    say(why_empty(summary) + (f" ({_short(old)} is from an earlier recording)" if old else ""))
 
 
 @contextlib.contextmanager

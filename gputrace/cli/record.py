@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import click
 
-from gputrace.cli.outcome import progress_bar, tell
+from gputrace.cli.outcome import progress_bar, tell, tell_empty
 from gputrace.cli.say import say
 from gputrace.errors import GputraceError
 from gputrace.record import environment, launch
@@ -31,22 +32,24 @@ _SNAPSHOT_EVERY_S = 10.0
 def command(output: str, device: str, quiet: bool, arguments: tuple[str, ...]) -> int:
     """Run COMMAND and write what its spans did, on the CPU and on the GPU, to one trace.
 
-    The format follows FILE's suffix: .pftrace (Perfetto) or .json (Chrome), and .gz behind either. The exit code is the
-    command's own. Options of gputrace come before the command.
+    The format follows FILE's suffix: .pftrace (Perfetto) or .json (Chrome), and .gz behind either; gputrace doctor
+    lists the formats that others have installed. The exit code is the command's own. Options of gputrace come before
+    the command.
     """
     session = start_recording(output, device, arguments)
     if device == "auto" and not quiet:
-        say(session.device_reason)
+        say(_chosen(session))
     with launch.Signals() as signals:
         try:
             variables = environment.for_command(environment.as_started(), session.folder.path)
             running = launch.start(list(arguments), variables, signals)
+            environment.tell_outer(session.output)
         except BaseException:
             discard_recording(session)
             raise
         exit_code = running.wait(session.take_snapshot, _SNAPSHOT_EVERY_S)
         try:
-            _finish(session, list(arguments), signals, quiet)
+            _finish(session, signals, quiet)
         except GputraceError as error:
             say(str(error))
         except KeyboardInterrupt:
@@ -54,13 +57,19 @@ def command(output: str, device: str, quiet: bool, arguments: tuple[str, ...]) -
     return launch.end_as(exit_code)
 
 
-def _finish(session: Session, arguments: list[str], signals: launch.Signals, quiet: bool) -> None:
+def _chosen(session: Session) -> str:
+    """One line on the device that was found; a short one where there is none, for it comes with every recording."""
+    if session.device != "host":
+        return session.device_reason
+    reason = session.device_reason.partition(": ")[2].partition(": ")[0].partition(" (")[0]
+    return f"host spans only: {reason} (gputrace doctor says more; --device host silences this)"
+
+
+def _finish(session: Session, signals: launch.Signals, quiet: bool) -> None:
+    old = os.path.exists(session.output)
     with progress_bar(lambda: signals.take(signal.SIGINT)) as progress:
         summary = finish_recording(session, progress)
     if summary.path:
         tell(summary, quiet)
-        return
-    from gputrace.record.advice import why_empty
-
-    for line in [*summary.told, why_empty(arguments, summary)]:
-        say(line)
+    else:
+        tell_empty(summary, session.output if old else "")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+from gputrace.errors import OutputError
+from gputrace.shards import ShardFolder
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +24,16 @@ def for_command(environment: Mapping[str, str], folder: str) -> dict[str, str]:
     kept = [entry for entry in inherited.split(os.pathsep) if entry != SITE] if inherited else []
     # An empty entry would mean the current directory, so none is made where there was none.
     return {**environment, "PYTHONPATH": os.pathsep.join([SITE, *kept]), FOLDER_VARIABLE: folder}
+
+
+def tell_outer(output: str) -> None:
+    """If we run inside another recording, note there that what runs under us is traced into ``output`` instead."""
+    outer = os.environ.get(FOLDER_VARIABLE)
+    if outer:
+        try:
+            ShardFolder.open(outer).add_nested(output)
+        except (OSError, OutputError):
+            pass  # the outer recording is over
 
 
 def as_started() -> dict[str, str]:

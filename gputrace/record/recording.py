@@ -14,9 +14,9 @@ import sys
 from gputrace import hostclock
 from gputrace.errors import OutputError, UsageError
 from gputrace.model import Recording
-from gputrace.record import formats, gitcommit
+from gputrace.record import alive, formats, gitcommit
 from gputrace.record.join import join, remove
-from gputrace.shards import ShardFolder
+from gputrace.shards import LAUNCHER, ShardFolder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gputrace.model import Exporter
     from gputrace.record.formats import Format
     from gputrace.record.join import Progress
-    from gputrace.shards import Value
+    from gputrace.shards import Value, Values
 
 # What a report counts and a summary adds up.
 _COUNTS = (
@@ -42,6 +42,11 @@ _COUNTS = (
 
 # A change of BOOTTIME minus MONOTONIC by more than this is a suspend; less is the width of two readings' brackets.
 _SUSPEND_NS = 1_000_000
+
+# How long a process may outlive the command before it counts as one that still runs.
+_GRACE_S = 1.0
+
+_MOST_NAMED = 4
 
 
 class Session:
@@ -74,16 +79,29 @@ class Summary:
     """What a recording came to: counts are of all its processes, sizes in bytes, times in ns.
 
     ``path`` is "" where nothing was written, because no process traced anything. ``processes`` counts those whose
-    shards hold something, ``started`` the Python processes that could have. ``unreported`` were killed before they
-    could count, so every other number is a lower bound where it is not 0. ``told`` are their messages and ours.
+    shards hold something, ``started`` the Python processes that could have. Every other number is a lower bound where
+    a process did not come to a clean end: ``cut_short`` counts those that were killed, or left by
+    `os._exit` or exec, and whose shards hold something; ``silent`` those that left nothing; ``running`` names those
+    that still run, and then the shards are kept in ``folder``. ``told`` are messages, the processes' and ours.
+
+    Of what was recorded: ``command``, its command line; ``nested``, the outputs of recordings inside this one; where
+    no Python was seen, ``heirs``, the processes that still run and might start one. ``failed_to_trace`` says whether a
+    process's tracing failed, and ``told`` then says why.
     """
 
     def __init__(self) -> None:
         self.path = ""
         self.size = 0
+        self.folder = ""
+        self.command: list[str] = []
         self.processes = 0
         self.started = 0
-        self.unreported = 0
+        self.cut_short = 0
+        self.silent = 0
+        self.running: list[str] = []
+        self.nested: list[str] = []
+        self.heirs: list[str] = []
+        self.failed_to_trace = False
         self.slices = 0
         self.windows = 0
         self.dropped = 0
@@ -99,6 +117,15 @@ class Summary:
     def counts(self) -> dict[str, int]:
         """The counts by name, for the trace's own metadata."""
         return {name: getattr(self, name) for name in _COUNTS}
+
+    def __repr__(self) -> str:
+        """What is not 0 or empty."""
+        return f"Summary({', '.join(f'{name}={value!r}' for name, value in vars(self).items() if value)})"
+
+    @property
+    def is_lower_bound(self) -> bool:
+        """Did a process not come to say its last counts?"""
+        return bool(self.cut_short or self.running)
 
 
 def start_recording(output: str, device: str = "auto", command: Sequence[str] | None = None) -> Session:
@@ -122,6 +149,7 @@ def start_recording(output: str, device: str = "auto", command: Sequence[str] | 
         session = Session(output, format, exporter, folder, reason)
         folder.write_metadata(_facts(list(sys.orig_argv if command is None else command), kind, reason))
         folder.add_snapshot(hostclock.snapshot())
+        folder.add_writer(LAUNCHER)
     except OSError as error:
         remove(path)
         raise OutputError(f"cannot write into {os.path.dirname(output)}: {error.strerror}") from error
@@ -129,10 +157,12 @@ def start_recording(output: str, device: str = "auto", command: Sequence[str] | 
 
 
 def finish_recording(session: Session, progress: Progress | None = None) -> Summary:
-    """Join the shards into the trace, and remove them. All processes of interest must have ended or flushed.
+    """Join the shards into the trace, and remove them unless a traced process still runs.
 
-    Raises `OutputError` if the trace cannot be written: the shards are kept then, and the error says where.
+    One that runs gets a moment to end: helpers, such as multiprocessing's, outlive their parent a little. Raises
+    `OutputError` if the trace cannot be written: the shards are kept then, and the error says where.
     """
+    alive.wait_for_writers(session.folder, _GRACE_S)
     session.take_snapshot()
     return _finish(session.folder, session.output, session.format, session.exporter, progress)
 
@@ -145,6 +175,11 @@ def recover(path: str, output: str, progress: Progress | None = None) -> Summary
     """
     try:
         folder = ShardFolder.open(path)
+    except FileNotFoundError:
+        why = "is not a recording's folder (no file 'recording' in it)" if os.path.isdir(path) else "does not exist"
+        raise OutputError(f"{path} {why}") from None
+    except NotADirectoryError:
+        raise OutputError(f"{path} is not a recording's folder: it is a file") from None
     except OSError as error:
         raise OutputError(f"{path} cannot be read as a recording's folder: {error.strerror}") from error
     format = formats.of_output(output)
@@ -161,34 +196,76 @@ def discard_recording(session: Session) -> None:
 def _finish(
     folder: ShardFolder, output: str, format: Format, exporter: type[Exporter], progress: Progress | None
 ) -> Summary:
+    summary = None
     try:
-        summary = _add_up(folder)
+        # Before the shards are read: what a process wrote that has ended by now is all there.
+        running = alive.writers(folder)
+        summary = _add_up(folder, running)
         metadata = folder.metadata() | summary.counts()
         size = join(folder, output, exporter, gzip=format.gzip, metadata=metadata, progress=progress)
     except Exception as error:  # a third party's exporter may raise anything
         what = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-        raise OutputError(f"cannot write {output}: {what}. {_how_to_recover(folder, output)}") from error
+        parts = [f"cannot write {output}: {what}", *(summary.told if summary else []), _how_to_recover(folder, output)]
+        if summary and _all_there(summary):
+            parts.insert(1, "Nothing recorded is lost")
+        raise OutputError(". ".join(parts)) from error
     if size:
         summary.path, summary.size = output, size
-    remove(folder.path)
+    # Asked again: a process that ran may have started another, and some end while the trace is written.
+    running |= alive.writers(folder)
+    if not running and not summary.started:
+        # On its way to its first line, a Python process has no shard yet. This looks at every process there is.
+        heirs = alive.heirs(folder)
+        running |= {pid for pid in heirs if alive.is_python(pid)}
+        summary.heirs = [alive.name(pid) for pid in sorted(heirs - running)]
+    if running:
+        summary.running = [alive.name(pid) for pid in sorted(running)]
+        summary.folder = folder.path
+        summary.told.append(_still_runs(summary.running, folder, output))
+    else:
+        remove(folder.path)
     return summary
 
 
-def _how_to_recover(folder: ShardFolder, output: str) -> str:
+def _merge(folder: ShardFolder, output: str) -> str:
     from shlex import join as quoted
 
-    command = quoted(["gputrace", "merge", folder.path, "-o", output])
-    return f"Nothing recorded is lost; to write the trace after all, run: {command}"
+    return quoted(["gputrace", "merge", folder.path, "-o", output])
 
 
-def _add_up(folder: ShardFolder) -> Summary:
+def _how_to_recover(folder: ShardFolder, output: str) -> str:
+    if not os.path.isdir(folder.path):
+        return f"The folder {folder.path} is gone, and what was recorded with it: something removed it meanwhile"
+    return (
+        f"What was recorded up to then is in {folder.path}; to write the trace after all, run: {_merge(folder, output)}"
+    )
+
+
+def _still_runs(running: list[str], folder: ShardFolder, output: str) -> str:
+    named = ", ".join(running[:_MOST_NAMED])
+    if len(running) > _MOST_NAMED:
+        named += f" and {len(running) - _MOST_NAMED} more"
+    what, they, have = (
+        ("process", "it records", "it has") if len(running) == 1 else ("processes", "they record", "all have")
+    )
+    return (
+        f"{what} {named} still run{'s' if len(running) == 1 else ''}: what {they} from now on stays in {folder.path}; "
+        f"when {have} ended, run: {_merge(folder, output)}"
+    )
+
+
+def _all_there(summary: Summary) -> bool:
+    return not (summary.told or summary.dropped or summary.is_lower_bound or summary.silent)
+
+
+def _add_up(folder: ShardFolder, running: set[int]) -> Summary:
     summary = Summary()
     reports = folder.reports()
     shards = [number for number in folder.numbers() if os.path.getsize(folder.shard_path(number))]
     summary.processes = len(shards)
     # Started with -I, -E or -S, a process misses the boot and claims its shard when it imports gputrace.
     summary.started = max(len(folder.processes()), len(folder.numbers()))
-    summary.unreported = len([number for number in shards if number not in reports])
+    _add_cut_short(summary, folder, shards, reports, running)
     for report in reports.values():
         for name in _COUNTS:
             setattr(summary, name, getattr(summary, name) + _count(report.get(name)))
@@ -196,9 +273,29 @@ def _add_up(folder: ShardFolder) -> Summary:
         told = report.get("told", [])
         summary.told += told if isinstance(told, list) else [str(told)]
     summary.told += [f"tracing did not start in process {note}" for note in folder.notes()]
+    summary.failed_to_trace = bool(summary.told)
     summary.told += _suspends(folder)
     summary.told = list(dict.fromkeys(summary.told))  # what a thousand processes say alike is told once
+    summary.nested = folder.nested()
+    command = folder.metadata().get("command_line")
+    summary.command = command if isinstance(command, list) else []
     return summary
+
+
+def _add_cut_short(
+    summary: Summary, folder: ShardFolder, shards: list[int], reports: dict[int, Values], running: set[int]
+) -> None:
+    """Count the processes that neither run nor came to a clean end."""
+    images = {number: f"of {number}" for number in folder.numbers()} | dict(folder.writers())
+    # A process may take further numbers and leave them empty.
+    heard = {images[number] for number in (*shards, *reports) if number in images}
+    for number in folder.numbers():
+        if alive.pid_of(images[number]) in running or reports.get(number, {}).get("ended"):
+            continue
+        if number in shards:
+            summary.cut_short += 1
+        elif images[number] not in heard:
+            summary.silent += 1
 
 
 def _count(value: Value | None) -> int:

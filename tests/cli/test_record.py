@@ -40,7 +40,10 @@ def test_quiet_says_nothing(tmp_path: Path) -> None:
 def test_auto_says_what_it_chose_in_one_line(tmp_path: Path) -> None:
     result = run(recording(PYTHON, "-c", ONE_SPAN, device="auto"), tmp_path)
     chosen, _ = said(result.stderr)
-    assert ("host" if NO_DRIVER else "cuda") in chosen.lower()
+    if NO_DRIVER:
+        assert chosen == ("host spans only: no NVIDIA driver (gputrace doctor says more; --device host silences this)")
+    else:
+        assert chosen.startswith("cuda: ")
 
 
 def test_gpu_windows_are_counted_with_their_uncertainty(tmp_path: Path) -> None:
@@ -57,15 +60,16 @@ stream.synchronize()
     assert "10 GPU windows, 0 dropped, placed to within" in said(result.stderr)[-1]
 
 
-@pytest.mark.parametrize("name", ["trace.pftrace", "trace.json", "trace.pftrace.gz", "trace.json.gz"])
+@pytest.mark.parametrize("name", ["trace.pftrace", "trace.json", "trace.pftrace.gz", "trace.json.gz", "trace.JSON"])
 def test_every_suffix(tmp_path: Path, name: str) -> None:
     result = run(recording(PYTHON, "-c", ONE_SPAN, output=name), tmp_path)
-    assert "1 slice," in said(result.stderr)[-1]
+    assert " 1 slice," in said(result.stderr)[-1]
+    assert said(result.stderr)[-1].endswith("; open it in https://ui.perfetto.dev")
     data = (tmp_path / name).read_bytes()
     if name.endswith(".gz"):
         data = gzip.decompress(data)
     assert b"work" in data
-    assert data.startswith(b"[") == (".json" in name)
+    assert data.startswith(b"[") == (".json" in name.lower())
 
 
 def test_a_program_that_changes_its_directory(tmp_path: Path) -> None:
@@ -101,6 +105,74 @@ def test_nothing_traced_says_why(tmp_path: Path, command: list[str], why: str) -
     assert "nothing was traced" in said(result.stderr)[-1]
     assert why in said(result.stderr)[-1]
     assert left_behind(tmp_path) == []
+
+
+KILLED = "killed, or left by os._exit or exec"
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("import os; os._exit(0)", f"one Python process ended before anything was written: {KILLED}"),
+        (
+            "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import os; os._exit(0)'])",
+            f"one Python process ended before anything was written: {KILLED}",
+        ),
+        (
+            "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import os; os._exit(0)'])",
+            "one Python process ran and opened no span",
+        ),
+        ("import os, sys; os.execv(sys.executable, ['python', '-c', 'pass'])", "opened no span"),
+        ("import os; open(os.environ['GPUTRACE_RECORD'] + '/notes', 'w').write('1 it broke\\n')", "failed, see above"),
+    ],
+)
+def test_nothing_traced_though_python_ran(tmp_path: Path, program: str, why: str) -> None:
+    result = run(recording(PYTHON, "-c", program), tmp_path)
+    assert said(result.stderr)[-1].startswith("nothing was traced: ")
+    assert why in said(result.stderr)[-1]
+    assert left_behind(tmp_path) == []
+
+
+def test_nothing_traced_because_a_recording_inside_did(tmp_path: Path) -> None:
+    inner = recording(PYTHON, "-c", ONE_SPAN, output="inner.pftrace")
+    result = run(recording(*inner, output="outer.pftrace"), tmp_path)
+    assert "innermost alone" in said(result.stderr)[-1]
+    assert str(tmp_path / "inner.pftrace") in said(result.stderr)[-1]
+
+
+def test_nothing_traced_beside_an_old_trace(tmp_path: Path) -> None:
+    (tmp_path / "trace.pftrace").write_text("old")
+    result = run(recording("true"), tmp_path)
+    assert said(result.stderr)[-1].endswith("(trace.pftrace is from an earlier recording)")
+    assert (tmp_path / "trace.pftrace").read_text() == "old"
+
+
+def test_a_process_that_was_killed_is_told(tmp_path: Path) -> None:
+    program = ONE_SPAN + "\nimport os, time; time.sleep(0.3); os.kill(os.getpid(), 9)"
+    result = run(recording(PYTHON, "-c", program), tmp_path)
+    (line,) = said(result.stderr)
+    assert "at least 1 slice, " in line
+    assert f"; 1 process was {KILLED}: its last slices may be missing; open it" in line
+
+
+def test_a_shard_that_met_a_full_disk_is_not_called_whole(tmp_path: Path) -> None:
+    program = f"""
+{ONE_SPAN}
+import os, resource, time
+time.sleep(0.3)
+os.mkdir("trace.pftrace")
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+for n in range(1000):
+    with gputrace.span(str(n)):
+        pass
+"""
+    result = run(recording(PYTHON, "-c", program), tmp_path)
+    assert result.returncode == 0
+    line = said(result.stderr)[-1]
+    (folder,) = left_behind(tmp_path)
+    assert "File too large" in line
+    assert f"What was recorded up to then is in {tmp_path / folder}; " in line
+    assert "Nothing recorded is lost" not in line
 
 
 @pytest.mark.parametrize("option", ["-I", "-E", "-S"])

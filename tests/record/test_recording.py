@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 from pathlib import Path
@@ -89,16 +90,17 @@ def test_the_git_commit_is_that_of_the_current_directory(tmp_path: Path, monkeyp
 def test_a_summary_adds_up(session: Session, tmp_path: Path) -> None:
     for uncertainty_ns in (300, 100):
         number = write_shard(session)
-        report: dict[str, int | str | list[str]] = {"pid": 1, "slices": 10, "windows": 4, "dropped": 1}
+        report: dict[str, int | str | list[str]] = {"pid": 1, "slices": 10, "windows": 4, "dropped": 1, "ended": 1}
         session.folder.write_report(number, report | {"worst_uncertainty_ns": uncertainty_ns, "told": ["same"]})
-    write_shard(session)  # killed before it counted
-    session.folder.claim()  # and one that wrote nothing
+    session.folder.write_report(write_shard(session), {"slices": 5})  # killed before it counted the rest
+    session.folder.claim()  # this process's too: it took another number and did not need it
 
     summary = finish_recording(session)
 
-    assert (summary.slices, summary.windows, summary.dropped) == (20, 8, 2)
+    assert (summary.slices, summary.windows, summary.dropped) == (25, 8, 2)
     assert summary.worst_uncertainty_ns == 300
-    assert (summary.processes, summary.unreported) == (3, 1)
+    assert (summary.processes, summary.cut_short, summary.silent) == (3, 1, 0)
+    assert summary.is_lower_bound
     assert summary.told == ["same"]
     assert summary.path == str(tmp_path / "trace.json")
     assert summary.size == os.path.getsize(summary.path)
@@ -115,7 +117,7 @@ def test_a_suspend_is_told(session: Session) -> None:
 
 
 def test_shards_survive_a_join_that_fails_and_can_be_recovered(session: Session, tmp_path: Path) -> None:
-    session.folder.write_report(write_shard(session), {"slices": 1})
+    session.folder.write_report(write_shard(session), {"slices": 1, "ended": 1})
     (tmp_path / "trace.json").mkdir()  # someone made a folder there meanwhile
     with pytest.raises(OutputError, match="Nothing recorded is lost") as failure:
         finish_recording(session)
@@ -128,9 +130,41 @@ def test_shards_survive_a_join_that_fails_and_can_be_recovered(session: Session,
     assert sorted(os.listdir(tmp_path)) == ["other.json.gz", "trace.json"]
 
 
+@pytest.mark.parametrize("report", [{}, {"slices": 1}, {"ended": 1, "dropped": 1}, {"ended": 1, "told": ["disk full"]}])
+def test_a_loss_is_not_denied_when_the_trace_cannot_be_written(
+    session: Session, tmp_path: Path, report: dict[str, int | str | list[str]]
+) -> None:
+    number = write_shard(session)
+    if report:
+        session.folder.write_report(number, report)
+    (tmp_path / "trace.json").mkdir()
+    with pytest.raises(OutputError, match="What was recorded up to then is in") as failure:
+        finish_recording(session)
+    assert "Nothing recorded is lost" not in str(failure.value)
+    assert ("disk full" in str(failure.value)) == ("told" in report)
+
+
+def test_a_folder_that_is_gone_is_not_promised(session: Session, tmp_path: Path) -> None:
+    shutil.rmtree(session.folder.path)
+    with pytest.raises(OutputError, match="is gone, and what was recorded with it") as failure:
+        finish_recording(session)
+    assert "gputrace merge" not in str(failure.value)
+    assert "gputrace merge" not in session.how_to_recover()
+
+
+def test_a_summary_shows_what_it_holds(session: Session) -> None:
+    session.folder.write_report(write_shard(session), {"slices": 3, "ended": 1})
+    shown = repr(finish_recording(session))
+    assert shown.startswith("Summary(path='")
+    assert "slices=3" in shown
+    assert "dropped" not in shown
+
+
 def test_what_is_no_recording_is_not_recovered(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="cannot be read as a recording's folder"):
-        recover(str(tmp_path), str(tmp_path / "x.json"))
+    (tmp_path / "file").touch()
+    for path, why in [(".", "no file 'recording' in it"), ("missing", "does not exist"), ("file", "it is a file")]:
+        with pytest.raises(OutputError, match=why):
+            recover(str(tmp_path / path), str(tmp_path / "x.json"))
 
 
 def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from gputrace import hostclock
 from gputrace.errors import OutputError
 from gputrace.model import ClockSnapshot, Recording
-from gputrace.shards import ShardFolder
+from gputrace.shards import ShardFolder, process_image
 from tests.record.running import PYTHON
 
 
@@ -107,6 +107,21 @@ def test_notes_are_lines(folder: ShardFolder) -> None:
     folder.add_note("one\nline")
     folder.add_note("\udcff")
     assert folder.notes() == ["one line", "\udcff"]
+
+
+def test_a_process_is_told_from_a_later_one(folder: ShardFolder) -> None:
+    assert [folder.claim(), folder.claim()] == [0, 1]
+    (_, image), (number, again) = folder.writers()
+    assert number == 1
+    assert image == again == process_image("self") == process_image(os.getpid())
+    assert image.split(" ")[0] == str(os.getpid())
+    other = subprocess.Popen([PYTHON, "-c", "input()"], stdin=subprocess.PIPE)
+    assert process_image(other.pid).split(" ")[1] != image.split(" ")[1]
+    other.kill()
+    os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # a zombie now
+    assert process_image(other.pid) == ""
+    other.communicate()
+    assert process_image(other.pid) == ""
 
 
 def test_the_host_clocks_agree_with_their_offset() -> None:

@@ -1,0 +1,155 @@
+"""Processes that still run when a recording is joined: nothing they record is taken away under them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gputrace.record import alive
+from tests.record.running import GPUTRACE, PYTHON, left_behind, recording, run, start, wait_for
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+#: Opens a span every 20 ms until the file "stop" is there, and one more then.
+LONG = """
+import gputrace, os, pathlib, time
+with gputrace.span("first"):
+    pass
+time.sleep(0.3)
+pathlib.Path("ready").write_text(str(os.getpid()))
+end = time.monotonic() + 60
+while not os.path.exists("stop") and time.monotonic() < end:
+    with gputrace.span("more"):
+        time.sleep(0.02)
+with gputrace.span("last"):
+    pass
+pathlib.Path("before_exit").write_text("yes")
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    (tmp_path / "my.py").write_text(LONG)
+    return "my.py"
+
+
+def end(tmp_path: Path) -> None:
+    """Let the program end, and wait until it is gone."""
+    pid = int((tmp_path / "ready").read_text())
+    (tmp_path / "stop").touch()
+    wait_for(tmp_path / "before_exit")
+    wait_until_gone(pid)
+
+
+def wait_until_gone(pid: int) -> None:
+    for _ in range(3000):
+        if not alive.process_image(pid):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{pid} still runs")
+
+
+def test_its_shards_stay_and_a_later_merge_has_it_all(tmp_path: Path, program: str) -> None:
+    script = f"{PYTHON} {program} 2>errors >/dev/null & while [ ! -s ready ]; do sleep 0.05; done; exit 0"
+    result = run(recording("sh", "-c", script, output="x.json"), tmp_path)
+    pid = (tmp_path / "ready").read_text()
+    (folder,) = left_behind(tmp_path)
+    still, wrote = result.stderr.decode().splitlines()
+    path = tmp_path / folder
+    assert still == (
+        f"gputrace: process {pid} (my.py) still runs: what it records from now on stays in {path}; "
+        f"when it has ended, run: gputrace merge {path} -o {tmp_path / 'x.json'}"
+    )
+    assert "wrote x.json" in wrote
+    assert "at least" in wrote
+    assert "killed" not in wrote
+    assert "first" in (tmp_path / "x.json").read_text()
+
+    early = run([*GPUTRACE, "merge", folder, "-o", "x.json"], tmp_path)
+    assert f"process {pid} (my.py) still runs".encode() in early.stderr
+    assert left_behind(tmp_path) == [folder]
+
+    end(tmp_path)
+    late = run([*GPUTRACE, "merge", folder, "-o", "x.json"], tmp_path)
+    assert b"still runs" not in late.stderr
+    assert b"at least" not in late.stderr
+    assert '"last"' in (tmp_path / "x.json").read_text()
+    assert left_behind(tmp_path) == []
+    assert (tmp_path / "errors").read_text() == ""
+
+
+def test_merge_beside_a_killed_launchers_child(tmp_path: Path, program: str) -> None:
+    with start(recording(PYTHON, program, output="x.json"), tmp_path) as launcher:
+        wait_for(tmp_path / "ready")
+        (folder,) = left_behind(tmp_path)
+        live = run([*GPUTRACE, "merge", folder, "-o", "x.json"], tmp_path)
+        launcher.kill()
+    assert f"processes {launcher.pid} (gputrace.cli.main), ".encode() in live.stderr or (
+        f", {launcher.pid} (gputrace.cli.main) still run: ".encode() in live.stderr
+    )
+    beside = run([*GPUTRACE, "merge", folder, "-o", "x.json"], tmp_path)
+    assert b"(my.py) still runs" in beside.stderr
+    end(tmp_path)
+    assert b"still runs" not in run([*GPUTRACE, "merge", folder, "-o", "x.json"], tmp_path).stderr
+    assert '"last"' in (tmp_path / "x.json").read_text()
+    assert left_behind(tmp_path) == []
+
+
+def test_a_helper_that_ends_a_moment_later_is_waited_for(tmp_path: Path) -> None:
+    program = "import gputrace, time\nwith gputrace.span('late'): time.sleep(0.3)"
+    script = f'{PYTHON} -c "{program}" & while ! ls .trace*/0.shard; do sleep 0.02; done >/dev/null 2>&1'
+    result = run(recording("sh", "-c", script), tmp_path)
+    assert b"still runs" not in result.stderr
+    assert b" 1 slice," in result.stderr
+    assert left_behind(tmp_path) == []
+
+
+def test_nothing_traced_while_a_process_runs(tmp_path: Path) -> None:
+    script = f"{PYTHON} -c 'import time; time.sleep(3)' >/dev/null 2>&1 & sleep 0.01"
+    result = run(recording("sh", "-c", script), tmp_path)
+    still, why = result.stderr.decode().splitlines()
+    assert "still runs" in still
+    assert why.startswith("gputrace: nothing was traced: what the command started still runs")
+    assert len(left_behind(tmp_path)) == 1
+
+
+def test_another_program_that_still_runs_is_named_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    result = run(recording("sh", "-c", "sleep 2 >/dev/null 2>&1 & sleep 0.2"), tmp_path)
+    (line,) = result.stderr.decode().splitlines()
+    assert "(sleep) still runs, and no Python had started" in line
+    assert left_behind(tmp_path) == []
+
+
+def test_a_process_that_became_another_program_is_over(tmp_path: Path) -> None:
+    program = """
+import gputrace, os, time
+with gputrace.span("first"):
+    pass
+time.sleep(0.3)
+open("ready", "w").write(str(os.getpid()))
+os.execvp("sleep", ["sleep", "3"])
+"""
+    (tmp_path / "my.py").write_text(program)
+    script = f"{PYTHON} my.py >/dev/null 2>&1 & while [ ! -s ready ]; do sleep 0.05; done; sleep 0.1"
+    result = run(recording("sh", "-c", script), tmp_path)
+    assert b"still runs" not in result.stderr
+    assert b"1 process was killed, or left by os._exit or exec" in result.stderr
+    assert left_behind(tmp_path) == []
+
+
+def test_names() -> None:
+    for line, name in [
+        (["/usr/bin/python3", "-u", "-X", "dev", "a/train.py", "x"], "train.py"),
+        (["python", "-m", "torch.distributed.run", "x"], "torch.distributed.run"),
+        (["python", "-c", "pass"], "python"),
+        (["/bin/sh", "x"], "sh"),
+        (["a title: set by the program"], "a title: set by the program"),
+        ([], ""),
+    ]:
+        assert alive._program(line) == name
+    assert alive.name(os.getpid()).startswith(f"{os.getpid()} (")
+    assert alive.name(0) == "0 (ended since)"
