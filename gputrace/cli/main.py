@@ -59,7 +59,8 @@ def main() -> int:
     try:
         result = _gputrace.main(prog_name="gputrace", standalone_mode=False)
     except click.ClickException as error:
-        say(f"{error.format_message()} See gputrace --help.")
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        say(f"{error.format_message()} See {context.command_path if context else 'gputrace'} --help.")
         return error.exit_code
     except GputraceError as error:
         say(str(error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.record.running import GPUTRACE, run
+from tests.record.running import GPUTRACE, PYTHON, run
 
 
 def test_version(tmp_path: Path) -> None:
@@ -28,7 +28,19 @@ def test_wrong_calls_are_one_line(tmp_path: Path) -> None:
         assert result.stderr.count(b"\n") == 1
 
 
+def test_a_wrong_option_points_to_its_own_commands_help(tmp_path: Path) -> None:
+    assert run([*GPUTRACE, "record", "--nope"], tmp_path).stderr.endswith(b"See gputrace record --help.\n")
+    assert run([*GPUTRACE, "merge"], tmp_path).stderr.endswith(b"See gputrace merge --help.\n")
+    assert run([*GPUTRACE, "--nope"], tmp_path).stderr.endswith(b"See gputrace --help.\n")
+
+
+def test_as_a_module(tmp_path: Path) -> None:
+    shown = run([PYTHON, "-m", "gputrace", "--version"], tmp_path).stdout
+    assert shown == f"gputrace {version('gputrace')}\n".encode()
+
+
 def test_merge_of_nothing(tmp_path: Path) -> None:
-    result = run([*GPUTRACE, "merge", ".", "-o", "x.pftrace"], tmp_path)
+    (tmp_path / "emptyd").mkdir()
+    result = run([*GPUTRACE, "merge", "-o", "x.pftrace", "emptyd"], tmp_path)
     assert result.returncode == 1
-    assert b"cannot be read as a recording's folder" in result.stderr
+    assert result.stderr == b"gputrace: emptyd is not a recording's folder (no file 'recording' in it)\n"
