@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from _thread import RLock
 
 from gputrace import tracer
 from gputrace.errors import UsageError
@@ -20,6 +21,19 @@ if TYPE_CHECKING:
 
     from gputrace.devices.base import Device
     from gputrace.record.recording import Summary
+
+#: One recording a process starts or stops at a time, whatever threads ask.
+_starting = RLock()
+
+
+def _after_fork_in_child() -> None:
+    """Another thread of the parent's may have been starting or stopping; it is not here to let the lock go."""
+    global _starting
+    _starting = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class trace:
@@ -41,6 +55,10 @@ class trace:
 
     def start(self) -> trace:
         """Begin to record. Returns itself."""
+        with _starting:
+            return self._start()
+
+    def _start(self) -> trace:
         running = tracer.current()
         if running is not None and running.folder.path == os.environ.get("GPUTRACE_RECORD"):
             # The program was written to record itself, and somebody records it from outside: theirs has it all.
@@ -62,6 +80,10 @@ class trace:
 
     def stop(self) -> Summary:
         """Write the trace and return what it came to. Calling it again returns the same."""
+        with _starting:
+            return self._stop()
+
+    def _stop(self) -> Summary:
         if self._tracer is not None and self._session is not None:
             running, session = self._tracer, self._session
             self._tracer = self._session = None

@@ -159,6 +159,7 @@ class Exporter:
         raise NotImplementedError
 
     def __init__(self, file: IO[bytes], recording: Recording, process: Process) -> None:
+        """``file`` takes ``write``, ``flush`` and ``close``, and has nothing else; it is at its end."""
         raise NotImplementedError
 
     def open_track(self, track: Track) -> None:

@@ -16,14 +16,16 @@ from itertools import count
 from gputrace import hostclock, hot
 from gputrace.collector import Collector
 from gputrace.devicetrace import DeviceTrace
+from gputrace.errors import UsageError
 from gputrace.model import COUNTER, Process
+from gputrace.shardfile import ShardFile
 from gputrace.timeline import Counts, HostTimeline
 from gputrace.tracks import Tracks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import IO, Any, Final
+    from typing import Any, Final
 
     from gputrace.devices.base import Backend
     from gputrace.hot import Span, StreamQueue, ThreadBuffer
@@ -71,7 +73,7 @@ class Tracer:
         self._tracks = Tracks(self._open_exporter)
         self._counters: dict[str, tuple[Track, list[int]]] = {}
         self._exporter: Exporter | None = None
-        self._file: IO[bytes] | None = None
+        self._file: ShardFile | None = None
         self._broken = False
         self._finished = False
         self._with_multiprocessing = False
@@ -150,6 +152,8 @@ class Tracer:
             found = hot.queues().get(handle)
             if found is not None:
                 return found
+            if self.device != "simulated" and type(stream).__module__ == "gputrace.devices.simulated":
+                raise UsageError("it is a simulated GPU's: record with --device simulated to see it")
             with self._lock:
                 found = hot.queues().get(handle)
                 return found if found is not None else self._new_queue(handle)
@@ -405,7 +409,7 @@ class Tracer:
         if self._exporter is None:
             module, _, name = self.folder.exporter.partition(":")
             exporter = getattr(__import__(module, fromlist=[name]), name)
-            self._file = open(self.folder.shard_path(self.number), "r+b", buffering=0)  # noqa: SIM115  (closed by `_finish`)
+            self._file = ShardFile(self.folder.shard_path(self.number))
             process = Process(
                 self.number, self.pid, _process_name(), list(sys.orig_argv), self._start_ns, self.folder.claim
             )

@@ -458,3 +458,36 @@ def test_profilers_by_kind() -> None:
         profiler.close()
     with pytest.raises(UsageError, match="simulated"):
         gputrace.EventProfiler("rocm")
+
+
+def test_two_threads_that_start_at_once(tmp_path: Path) -> None:
+    """One records, the other is refused; nobody loses a span to the other."""
+    barrier = threading.Barrier(2)
+    outcomes: list[Any] = []
+
+    def work(number: int) -> None:
+        barrier.wait()
+        try:
+            recorder = gputrace.trace(tmp_path / f"{number}.json", device="host").start()
+        except UsageError as error:
+            outcomes.append(error)
+            return
+        for _ in range(10):
+            with gputrace.span("x"):
+                pass
+        barrier.wait()
+        outcomes.append(recorder.stop().slices)
+
+    for _ in range(5):
+        outcomes.clear()
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        while not outcomes:
+            time.sleep(0.001)  # the refused one has come back: the other may stop
+        barrier.wait()
+        for thread in threads:
+            thread.join()
+        refused, slices_of_other = sorted(outcomes, key=lambda each: isinstance(each, int))
+        assert isinstance(refused, UsageError)
+        assert slices_of_other == 10

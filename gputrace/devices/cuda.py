@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 #: The oldest driver that has what is called here: cuStreamGetId and cuCtxGetId came with CUDA 12.0.
 OLDEST_DRIVER = 12000
 
+#: Handles are addresses of the process; no 64-bit system gives a process more than 2^57.
+ADDRESSES = 1 << 57
+
 # From cuda.h: CUresult, CUevent_flags, CUstream_flags, CUstreamCaptureMode, CUdevice_attribute.
 NOT_INITIALIZED = 3
 NO_DEVICE = 100
 INVALID_CONTEXT = 201
+INVALID_HANDLE = 400
 NOT_READY = 600
 CAPTURE_IMPLICIT = 906
 EVENT_DEFAULT = 0  # timing on, spinning wait, not shared between processes
@@ -213,6 +217,11 @@ class CudaBackend(Backend):
 
     def stream(self, handle: int) -> Stream:
         driver = self._driver
+        if not 0 <= handle < ADDRESSES:
+            # A made-up number is undefined behaviour in the driver: it takes a handle for the address that it is.
+            raise DriverError(
+                "cuStreamGetCtx", INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", f"{handle:#x} is no stream's handle"
+            )
         native = driver.CUstream(handle)
         if handle in AMBIENT_HANDLES:
             context = call(driver, "cuCtxGetCurrent")

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 NOT_READY = 600
+#: Above every address, so that no real driver could take one of these handles for its own.
+SIMULATED_HANDLES = 1 << 62
 _OK = (0,)
 _ACTIVE = nullcontext()
 _F32 = struct.Struct("f")
@@ -222,7 +224,7 @@ class SimulatedGPU(Device):
         self._check("stream_create")
         with self.lock:
             id, self._next_id = self._next_id, self._next_id + 1
-            handle = (self.context << 32) + (id << 4)
+            handle = SIMULATED_HANDLES + (self.context << 32) + (id << 4)
             stream = self._streams[handle] = SimulatedStream(self, handle, id, f"stream {id}")
             self.live_streams += 1
         return stream

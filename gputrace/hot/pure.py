@@ -21,7 +21,7 @@ Every hook is fenced: an exception of ours costs the span, not the program.
 from __future__ import annotations
 
 import sys
-from _thread import _local, get_native_id
+from _thread import _local, get_ident, get_native_id
 from itertools import count
 from sys import _getframe, getrefcount
 from time import monotonic_ns
@@ -34,9 +34,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextvars import ContextVar
     from types import TracebackType
-    from typing import Any, Final
+    from typing import Any, Final, Protocol, TypeVar
 
     from gputrace.model import Args
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+    class SpanLike(Protocol):
+        """What `span` returns: a context manager, and a decorator that leaves a function's type as it is."""
+
+        def __enter__(self) -> Any: ...
+        def __exit__(self, kind: Any, error: Any, trace: Any, /) -> None: ...
+        def __call__(self, function: F, /) -> F: ...
+
+    class WindowLike(Protocol):
+        """What `window` returns."""
+
+        def __enter__(self) -> Any: ...
+        def __exit__(self, kind: Any, error: Any, trace: Any, /) -> None: ...
+        def close(self) -> None: ...
+        def abandon(self) -> None: ...
+        def failure(self, error: object, /) -> None: ...
+
 
 if not TYPE_CHECKING:
     from _contextvars import ContextVar  # the builtin part of `contextvars`
@@ -52,6 +71,8 @@ _FRESH, _OPEN, _ENDED, _CLOSED = 0, 1, 2, 3
 _GENERATOR: Final = 0x20 | 0x200
 _COROUTINE: Final = 0x80
 _SUSPENDABLE: Final = _GENERATOR | _COROUTINE
+#: Functions that enter a span for whoever wrote the ``with``.
+_ENTERS: Final = frozenset(("enter_context", "__enter__", "__aenter__"))
 #: What a binding raises for a result code that it does not know, or a function that the driver lacks. Nothing wider:
 #: the program's signal handlers run between our lines, and what they raise is the program's.
 BINDING_ERRORS: Final = (ValueError, TypeError, AttributeError, RuntimeError, DeviceError)
@@ -163,6 +184,8 @@ _current_stream: ContextVar[StreamQueue | None] = ContextVar("gputrace.stream", 
 _stream_used = False
 _next_thread = count(1).__next__
 _host_free = Pool()
+_nowhere = Pool()
+_nowhere.closed = True
 _resolve: Callable[[Any], StreamQueue | None]
 _lend: Callable[[], Span | None]
 _modules = sys.modules
@@ -182,7 +205,6 @@ class Span:
 
     __slots__ = (
         "again",
-        "append",
         "args",
         "end",
         "error",
@@ -205,10 +227,9 @@ class Span:
     # Set by `span`, each time.
     name: str
     args: Args | None
-    thread: ThreadBuffer
     queue: StreamQueue | None  # its stream's; None for a host slice alone
-    append: Callable[[Any], None]  # to its thread's buffer
-    # Set at its two ends: host clock, ns.
+    # Set at its two ends; the times are the host clock's, in ns.
+    thread: ThreadBuffer
     t0: int
     t1: int
 
@@ -222,7 +243,7 @@ class Span:
         self.host_open: bool | None = False
         self.error: str | None = None
         self.reason: str | None = None
-        self.again: list[Any] | None = None
+        self.again: list[tuple[int, int, Span]] | None = None  # by thread and scope: see `_another`
         self.flow = 0
         self.state = _FRESH
 
@@ -240,27 +261,28 @@ class Span:
             self._end_without_event(_NEVER_CLOSED)
 
     def __enter__(self) -> Span:
-        made = self if not self.state else self._another()
+        made = self if not self.state else self._another(_getframe(1))
+        try:
+            thread = made.thread = _local_state.buffer
+        except AttributeError:
+            thread = made.thread = _new_thread()
         # Who can be suspended with this span open? A generator's or coroutine's frame says so; a task, by its loop.
         code = _getframe(1).f_code
-        if code.co_flags & _SUSPENDABLE or code.co_name == "enter_context":
+        if code.co_flags & _SUSPENDABLE or code.co_name in _ENTERS:
             made.scope = _scope(_getframe(1))
         elif "_asyncio" in _modules and (_running_loop or _find_running_loop)() is not None:
             made.scope = _task_scope()
         queue = made.queue
         made.t0 = monotonic_ns()
         made.state = _OPEN
-        made.append(made)
+        thread.append(made)
         if queue is not None:
             try:
                 captured = queue.capturing(queue.native)
                 if captured[0] or captured[1]:
                     made.reason = _why_not(captured, "the stream is being captured", "the driver refused its stream")
                 elif code := queue.record(made.start, queue.native)[0]:
-                    made.reason = "the driver refused its opening event"
-                    _stats.failed += 1
-                    if code == INVALID_HANDLE:
-                        queue.forget()
+                    made._refused(queue, code)
                 else:
                     made.gpu = queue
                     queue.append(made)
@@ -273,8 +295,10 @@ class Span:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.again:
-            self.again.pop().__exit__(kind, error, trace)
-            return
+            other = self._entered_by(_getframe(1))
+            if other is not None:
+                other.__exit__(kind, error, trace)
+                return
         if self.state != _OPEN:
             return
         if kind is not None and kind is not GeneratorExit:  # which is a generator's way to end early
@@ -283,10 +307,10 @@ class Span:
         self.t1 = monotonic_ns()
         if queue is None:
             self.state = _CLOSED
-            self.append(self)
+            self.thread.append(self)
             return
         self.state = _ENDED
-        self.append(self)
+        self.thread.append(self)
         try:
             captured = queue.capturing(queue.native)
             if captured[0] or captured[1]:
@@ -298,6 +322,27 @@ class Span:
         self.state = _CLOSED
         queue.append(self)
 
+    def _refused(self, queue: StreamQueue, code: Any) -> None:
+        """The driver did not take the opening event. If the handle is another context's stream by now, try that one."""
+        if code == INVALID_HANDLE:
+            queue.forget()
+            fresh = _resolve(queue.handle)
+            donor = None if fresh is None or fresh is queue else (fresh.free or [fresh.make()]).pop()
+            if fresh is not None and donor is not None:
+                # Its events for ours, each to the pool of its own context.
+                for name in ("free", "start", "end"):
+                    ours, theirs = getattr(self, name), getattr(donor, name)
+                    setattr(self, name, theirs)
+                    setattr(donor, name, ours)
+                donor.free.append(donor)
+                self.queue = fresh
+                if not fresh.record(self.start, fresh.native)[0]:
+                    self.gpu = fresh
+                    fresh.append(self)
+                    return
+        self.reason = "the driver refused its opening event"
+        _stats.failed += 1
+
     def _end_without_event(self, why: str) -> None:
         """End an open or half ended span where it stands, recording nothing."""
         queue = self.gpu
@@ -305,7 +350,7 @@ class Span:
             self.reason = why
             self.t1 = monotonic_ns()
             self.state = _CLOSED if queue is None else _ENDED
-            self.append(self)
+            self.thread.append(self)
         if queue is not None:
             self.reason = why
             self.state = _CLOSED
@@ -319,20 +364,26 @@ class Span:
         stream = None if self.queue is None or self.queue is _current_stream.get() else self.queue.handle
         return decorate(function, lambda: span(name, stream, **args))
 
-    def _another(self) -> Span:
-        """This object is in use, or was used: a fresh one does the work behind it."""
+    def _another(self, frame: Any) -> Span:
+        """This object is in use, or was used: a fresh one does the work behind it, for whoever entered it here."""
         fresh = span(self.name, None if self.queue is None else self.queue.handle, **(self.args or {}))
-        if not isinstance(fresh, Span):  # tracing is off, or out of room: record into a buffer that nobody reads
-            fresh = Span(Pool())
-            fresh.name, fresh.args, fresh.queue, fresh.append = self.name, self.args, None, _discard
+        if isinstance(fresh, Span):
+            made = fresh
+        else:  # tracing is off, or out of room: a span that nobody reads
+            made = Span(_nowhere)
+            made.name, made.args, made.queue = self.name, self.args, None
         if self.again is None:
             self.again = []
-        self.again.append(fresh)
-        return fresh
+        self.again.append((get_ident(), _scope(frame), made))
+        return made
 
-
-def _discard(entry: Any) -> None:
-    """Stands for the buffer of a span that is not recorded."""
+    def _entered_by(self, frame: Any) -> Span | None:
+        """The last use behind this object of this thread and task; None if its own use is the one that ends."""
+        again, who = self.again or [], (get_ident(), _scope(frame))
+        for index in range(len(again) - 1, -1, -1):
+            if again[index][:2] == who:
+                return again.pop(index)[2]
+        return None
 
 
 class Window(Span):
@@ -464,7 +515,7 @@ class _Off:
 _off_by_name: dict[str, _Off] = {}
 
 
-def span(name: str, /, stream: Any = None, **args: Any) -> Any:
+def span(name: str, /, stream: Any = None, **args: Any) -> SpanLike:
     """A slice on this thread while the block or the decorated call runs and, where a stream is known, a window on it.
 
     ``with gputrace.span("forward", stream=s, batch=32): ...`` or ``@gputrace.span("step")``. ``stream`` is any of the
@@ -480,10 +531,6 @@ def span(name: str, /, stream: Any = None, **args: Any) -> Any:
             except (KeyError, TypeError):
                 return _remember_off(name)
         return _Off(name, stream, args)
-    try:
-        thread = _local_state.buffer
-    except AttributeError:
-        thread = _new_thread()
     if stream is None:
         queue = _current_stream.get() if _stream_used else None
     else:
@@ -500,13 +547,11 @@ def span(name: str, /, stream: Any = None, **args: Any) -> Any:
         made = new
     made.name = name if type(name) is str else _text(name)
     made.queue = queue
-    made.append = thread.append
-    made.thread = thread
     made.args = sanitize(args) if args else None
     return made
 
 
-def window(name: str, /, stream: Any = None, **args: Any) -> Any:
+def window(name: str, /, stream: Any = None, **args: Any) -> WindowLike:
     """An explicit window, open from here until its ``close()``, which any thread may call, in any order.
 
     As `span`, for stretches that no block encloses: a request, a transfer, an async collective. ``abandon()`` drops it,
@@ -514,14 +559,14 @@ def window(name: str, /, stream: Any = None, **args: Any) -> Any:
     """
     if not _on:
         return _Off(name, stream, args)
-    inner = span(name, stream, **args)
+    inner: Any = span(name, stream, **args)
     if not isinstance(inner, Span):
-        return inner
+        off: WindowLike = inner
+        return off
     # A pooled span lends its events to the window for good; the pool makes itself another.
     made = Window(inner.free, inner.start, inner.end)
     inner.state = _CLOSED
-    made.name, made.args, made.queue, made.append = inner.name, inner.args, inner.queue, inner.append
-    made.thread = inner.thread
+    made.name, made.args, made.queue = inner.name, inner.args, inner.queue
     return made.open()
 
 
@@ -750,14 +795,14 @@ def _scope(frame: Any) -> int:
     """Whose suspension can leave a span open that is opened in this frame: a generator's or a coroutine's identity, the
     running task's, or `PLAIN`.
 
-    A generator that contextlib is driving, and contextlib's own functions, run straight down their caller: what counts
-    is whoever wrote the ``with``. A coroutine is its task's; without asyncio, its outermost one's.
+    A generator that contextlib is driving, contextlib's own functions and ``__enter__`` methods run straight down their
+    caller: what counts is whoever wrote the ``with``. A coroutine is its task's; without asyncio, its outermost one's.
     """
     try:
         while frame is not None:
             flags = frame.f_code.co_flags
             caller = frame.f_back
-            if not _is_contextlib(frame):
+            if not _is_contextlib(frame) and frame.f_code.co_name not in _ENTERS:
                 if flags & _GENERATOR and not _is_contextlib(caller):
                     return id(frame)
                 if flags & _COROUTINE:
