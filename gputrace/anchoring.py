@@ -6,9 +6,10 @@ It knows no windows.
 
 from __future__ import annotations
 
-import time
-from _thread import allocate_lock
+from _thread import RLock
+from time import sleep
 
+from gputrace import hostclock
 from gputrace.clock import Anchor, ClockMap, half_step_ns
 from gputrace.errors import DeviceError, DriverError
 
@@ -72,12 +73,12 @@ class Anchoring:
     ``now_ns`` is the host's clock: another one is for tests.
     """
 
-    def __init__(self, device: Device, pool: EventPool, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, device: Device, pool: EventPool, now_ns: Callable[[], int] = hostclock.now_ns) -> None:
         self.device = device
         self.pool = pool
         self.now_ns = now_ns
         self.map = ClockMap(device.tick_ns)
-        self.lock = allocate_lock()
+        self.lock = RLock()
         self.taken_ns = 0  # when the last good anchor was taken
         self.tried_ns = 0
         self.failed = 0
@@ -92,6 +93,11 @@ class Anchoring:
         """The last anchor's, which other events are read against; None without one."""
         last = self.map.last
         return None if last is None else last.event
+
+    @property
+    def entered(self) -> bool:
+        """Does the calling thread hold `lock` already?"""
+        return bool(self.lock._is_owned())  # type: ignore[attr-defined]
 
     def due(self, now_ns: int) -> bool:
         """Is it time for another anchor? Sooner after a failure."""
@@ -283,15 +289,15 @@ def measure(device: Device, seconds: float = 2.0) -> ClockQuality:
     pool = EventPool(device)
     anchoring = Anchoring(device, pool)
     anchors: list[Anchor] = []
-    end_ns = time.monotonic_ns() + round(seconds * 1e9)
+    end_ns = hostclock.now_ns() + round(seconds * 1e9)
     try:
         while True:
             with device.active(), anchoring.lock:
                 if anchoring.refresh() and anchoring.map.last is not None:
                     anchors.append(anchoring.map.last)
-            if time.monotonic_ns() >= end_ns:
+            if hostclock.now_ns() >= end_ns:
                 break
-            time.sleep(REFRESH_NS / 2e9)
+            sleep(REFRESH_NS / 2e9)
     finally:
         anchoring.close()
         pool.close()

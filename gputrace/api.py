@@ -60,7 +60,7 @@ class trace:
 
     def _start(self) -> trace:
         running = tracer.current()
-        if running is not None and running.folder.path == os.environ.get("GPUTRACE_RECORD"):
+        if running is not None and not running.own:
             # The program was written to record itself, and somebody records it from outside: theirs has it all.
             running.tell(f"{self.path} was not written: `gputrace record` records this process already")
             self.summary = recording.Summary()
@@ -69,7 +69,7 @@ class trace:
             raise UsageError("this process is being recorded already, by another gputrace.trace: stop it first")
         session = recording.start_recording(self.path, self.device)
         try:
-            started = tracer.Tracer(session.folder, session.device, keep_clocks=True)
+            started = tracer.Tracer(session.folder, session.device, own=True)
         except OSError as error:
             recording.discard_recording(session)
             raise UsageError(f"cannot start to record: {error}") from error

@@ -6,8 +6,8 @@ A bare `_thread`, not a `threading.Thread`: the program must not find it among i
 from __future__ import annotations
 
 import os
-import time
-from _thread import allocate_lock, get_native_id, start_new_thread
+from _thread import RLock, allocate_lock, get_native_id, start_new_thread
+from time import sleep
 
 # The builtin part of `signal`, which itself costs a traced program's start the import of enum.
 _signal: Any = __import__("_signal")
@@ -26,7 +26,7 @@ class Collector:
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work
-        self._guard = allocate_lock()
+        self._guard = RLock()  # a signal's handler may come here from within
         self._running = False
         self._stopping = False
         self._bell = allocate_lock()  # held while there is nothing to hurry for
@@ -110,4 +110,4 @@ def _wait_for_exit(tid: int) -> None:
     for _ in range(500):
         if not os.path.exists(task):
             return
-        time.sleep(0.0001)
+        sleep(0.0001)

@@ -6,14 +6,14 @@ everything else is the collector's. It knows the device protocol, and neither ex
 
 from __future__ import annotations
 
-import time
-from _thread import allocate_lock
+from _thread import RLock
 
 from gputrace import hot
 from gputrace.anchoring import Anchoring
 from gputrace.clock import TELLING_NS, half_step_ns
 from gputrace.errors import DeviceError
 from gputrace.events import EventPool
+from gputrace.hostclock import now_ns
 from gputrace.hot import Pool, Span, StreamQueue
 from gputrace.model import COUNTER, Track
 from gputrace.timeline import Counts, StreamTimeline
@@ -54,12 +54,13 @@ class DeviceTrace:
         self.queues: list[StreamQueue] = []
         self.lost: str | None = None
         self._made = 0
-        self._lock = allocate_lock()
+        self._lock = RLock()  # a signal's handler or a finaliser may open a window while its thread is in here
         self._tracks = tracks
         self._counts = counts
         self._room = room
         self._wake = wake
         self._open = 0  # windows whose begin was read and whose end was not
+        self._streams = 0
         self._told_pieces = 0
         self._read_error_ns = 0
         self._group: Track | None = None
@@ -108,7 +109,7 @@ class DeviceTrace:
         """A queue for one more stream of this context."""
         device = self.device
         queue = StreamQueue(stream.native, stream.handle, device.record_raw, device.capturing_raw, self.free, self.make)
-        order = len(self.queues)
+        order = self._streams = self._streams + 1
         queue.timeline = _StreamState(
             StreamTimeline(lambda index: self._tracks.stream(self._group_track(), stream.name, order), self._counts)
         )
@@ -130,13 +131,13 @@ class DeviceTrace:
         ``last`` takes an anchor at once and draws everything that was read. True if there is more to do right away.
         Raises nothing.
         """
-        if not (self._open or any(q.entries or q.timeline.line.waiting for q in self.queues)):
+        if not (self._open or any(q.entries or q.timeline.line.waiting or q.timeline.ended for q in self.queues)):
             return False
         more = False
         try:
             with self.device.active(), self.anchoring.lock:
                 if self.lost is None:
-                    if last or self.anchoring.due(time.monotonic_ns()):
+                    if last or self.anchoring.due(now_ns()):
                         self.anchoring.refresh(hurry)
                     if self.anchoring.event is not None:
                         for queue in self.queues:
@@ -151,7 +152,20 @@ class DeviceTrace:
             for queue in self.queues:
                 self._read_lost(queue)
             last = True
-        return self._place(most, last) or more
+        more |= self._place(most, last)
+        self._drop_ended()
+        return more
+
+    def _drop_ended(self) -> None:
+        """A thread that ended took its default stream along."""
+        for queue in [queue for queue in self.queues if queue.timeline.ended]:
+            line = queue.timeline.line
+            if not (queue.entries or line.waiting or line.open_spans):
+                line.flush(self._tracks.write)
+                self.queues.remove(queue)
+                hot.drop_queue(queue)
+                for lane in line.lanes.lanes:
+                    self._tracks.close(lane.track)
 
     def _ask_if_lost(self) -> None:
         """No anchor was ever taken. Raises `DriverError` if that is because the device is gone."""
@@ -234,7 +248,7 @@ class DeviceTrace:
             if edge[0] is not None:
                 self._read_error_ns = max(self._read_error_ns, 2 * half_step_ns(edge[0] - base_ns))
         if not state.line.waiting:
-            state.waiting_since_ns = time.monotonic_ns()
+            state.waiting_since_ns = now_ns()
         state.line.waiting += passed
 
     def _read_lost(self, queue: StreamQueue) -> None:
@@ -257,10 +271,10 @@ class DeviceTrace:
 
     def _place(self, most: int, last: bool) -> bool:
         clock = self.anchoring.map
-        now_ns = time.monotonic_ns()
+        now = now_ns()
         waiting = [q.timeline for q in self.queues if q.timeline.line.waiting]
         for state in waiting:
-            if last or now_ns - state.waiting_since_ns > PATIENCE_NS:
+            if last or now - state.waiting_since_ns > PATIENCE_NS:
                 latest = state.line.latest_ns
                 if latest is not None:
                     clock.extend(latest)
@@ -275,7 +289,7 @@ class DeviceTrace:
             before = len(state.line.waiting)
             more |= state.line.place(clock, self._read_error_ns, most)
             if len(state.line.waiting) != before:
-                state.waiting_since_ns = now_ns
+                state.waiting_since_ns = now
         return more
 
     def _recycle(self, done: list[Span]) -> None:
@@ -327,9 +341,10 @@ class DeviceTrace:
 class _StreamState:
     """What the collector keeps with a stream's queue."""
 
-    __slots__ = ("line", "marked", "waiting_since_ns")
+    __slots__ = ("ended", "line", "marked", "waiting_since_ns")
 
     def __init__(self, line: StreamTimeline) -> None:
         self.line = line
         self.marked = 0
         self.waiting_since_ns = 0
+        self.ended = False  # its thread is gone, and with it whoever could use it

@@ -7,12 +7,23 @@ which also counts suspends, so one offset a recording leads from one to the othe
 from __future__ import annotations
 
 import time
+from functools import partial
+from types import BuiltinFunctionType
 
 from gputrace.model import ClockSnapshot
 
-#: The time inside gputrace: CLOCK_MONOTONIC on Linux, its nearest kin elsewhere. The function itself and no wrapper:
-#: a span reads it twice.
-now_ns = time.monotonic_ns
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: The time inside gputrace: CLOCK_MONOTONIC on Linux, its nearest kin elsewhere. A span reads it twice, so it is C all
+#: the way. It is bound once, and to an object of its own: a tool that freezes time for a test replaces the functions of
+#: `time`, wherever it finds them, and a trace must not stand still with it.
+now_ns: Callable[[], int]
+if isinstance(time.monotonic_ns, BuiltinFunctionType):
+    now_ns = time.monotonic_ns.__call__
+else:  # imported while time was frozen
+    now_ns = partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC)
 
 # A read of two or three clocks takes well under a microsecond unless the thread is interrupted between them; of a few
 # tries one is not.
@@ -25,7 +36,7 @@ if hasattr(time, "CLOCK_BOOTTIME"):
 else:  # macOS: its CLOCK_MONOTONIC counts suspends itself
 
     def _boottime_ns() -> int:
-        return time.monotonic_ns()
+        return now_ns()
 
 
 def snapshot() -> ClockSnapshot:

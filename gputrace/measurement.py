@@ -6,7 +6,9 @@ It knows no driver: how to read a window is its profiler's business.
 from __future__ import annotations
 
 import enum
-import time
+from time import sleep
+
+from gputrace.hostclock import now_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -133,16 +135,16 @@ class Measurement:
         """Wait for the window's work and read it. ``timeout`` in seconds; raises `TimeoutError` after it, and may then
         be called again. Never raises for a window that cannot be read: see `Reading.error`.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline_ns = None if timeout is None else now_ns() + timeout * 1e9
         pauses = _pauses()
         while not self.done():
             pause = next(pauses)
-            if deadline is not None:
-                left = deadline - time.monotonic()
+            if deadline_ns is not None:
+                left = (deadline_ns - now_ns()) / 1e9
                 if left <= 0:
                     raise TimeoutError(f"the device had not finished the window after {timeout} s")
                 pause = min(pause, left)
-            time.sleep(pause)
+            sleep(pause)
         assert self._reading is not None
         return self._reading
 
@@ -178,7 +180,7 @@ def _pauses() -> Generator[float, None, None]:
     A driver's own wait would be as quick, but it cannot keep anchors fresh meanwhile, and it would hold an executor
     thread under asyncio.
     """
-    started = time.monotonic()
+    started_ns = now_ns()
     yield 0.0
     while True:
-        yield min(max((time.monotonic() - started) / 20, 20e-6), 1e-3)
+        yield min(max((now_ns() - started_ns) / 20e9, 20e-6), 1e-3)

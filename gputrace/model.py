@@ -11,7 +11,16 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from typing import IO
+    from typing import IO, Protocol
+
+    class Output(Protocol):
+        """What a shard is written to: these and nothing else."""
+
+        @property
+        def closed(self) -> bool: ...
+        def write(self, data: bytes, /) -> int: ...
+        def flush(self) -> None: ...
+        def close(self) -> None: ...
 
     ArgValue = bool | int | float | str
     Args = Mapping[str, ArgValue]
@@ -158,8 +167,8 @@ class Exporter:
         """Length in bytes of the shard's longest prefix that loads: cuts a record torn by a kill or a full disk."""
         raise NotImplementedError
 
-    def __init__(self, file: IO[bytes], recording: Recording, process: Process) -> None:
-        """``file`` takes ``write``, ``flush`` and ``close``, and has nothing else; it is at its end."""
+    def __init__(self, file: Output, recording: Recording, process: Process) -> None:
+        """``file`` is empty, and takes ``write``, ``flush`` and ``close`` alone."""
         raise NotImplementedError
 
     def open_track(self, track: Track) -> None:

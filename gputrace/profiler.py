@@ -11,10 +11,10 @@ It knows one device, and neither tracks nor files: a trace's windows are `hot` a
 from __future__ import annotations
 
 import os
-import time
 import weakref
 from collections import deque
 
+from gputrace import hostclock
 from gputrace.anchoring import TRIES, Anchoring
 from gputrace.clock import half_step_ns
 from gputrace.devices import device_of, stream_handle
@@ -73,7 +73,7 @@ class EventProfiler:
     that is dropped gives them back when it is collected.
     """
 
-    def __init__(self, device: Device | str, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, device: Device | str, now_ns: Callable[[], int] = hostclock.now_ns) -> None:
         """``device`` as `gputrace.device` gives it, or its kind. ``now_ns`` is the host's clock: another is for tests.
 
         Raises as `gputrace.device` does, for a kind.
@@ -156,8 +156,8 @@ class EventProfiler:
 
         Raises nothing. A tracer's collector calls it; without one, asking a measurement does.
         """
-        # Whoever else holds the lock is at it already.
-        if self._busy and self.anchoring.lock.acquire(blocking=False):
+        # Whoever else holds the lock is at it already; so is this thread, if a signal's handler of its own asks.
+        if self._busy and not self.anchoring.entered and self.anchoring.lock.acquire(blocking=False):
             try:
                 self._advance(TRIES, None)
             finally:
@@ -165,6 +165,8 @@ class EventProfiler:
 
     def poll(self, measurement: Measurement) -> None:
         """For `Measurement`: as `tick`; a window that was reached is placed now rather than at the next anchor."""
+        if self.anchoring.entered:
+            return  # a signal's handler or a finaliser asks from within: the round below it goes on
         with self.anchoring.lock:
             if not measurement.resolved:
                 self._advance(FEW_TRIES, measurement)
@@ -177,6 +179,8 @@ class EventProfiler:
         self._closing = True
         for window in self._windows.take_all():
             self.pool.release(window.start)
+        if self.anchoring.entered:
+            return  # from within, as in `poll`: what is left goes with the object
         with self.anchoring.lock:
             self._give_up(Unreadable("the profiler was closed before the window was read"))
         self.anchoring.close()
@@ -389,7 +393,7 @@ class TimestampProfiler:
     drains are charged to every window around it, and each window holds the launch latency that its drain exposed.
     """
 
-    def __init__(self, device: Device | str, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, device: Device | str, now_ns: Callable[[], int] = hostclock.now_ns) -> None:
         """``device`` as `gputrace.device` gives it, or its kind. ``now_ns`` is the host's clock: another is for tests.
 
         Raises as `gputrace.device` does, for a kind.

@@ -1,12 +1,15 @@
-"""The file a traced process writes its shard to, without holding on to a descriptor of the program's process.
+"""The file a traced process writes its shard to, careful with the program's descriptors.
 
 Descriptors are the program's: it may close them all, give their numbers to files of its own, or have been started
-without standard streams, so that a file opened for good would become its standard error. This file is opened by its
-path for each flush, away from 0, 1 and 2, and closed again: some 20 us, twenty times a second. It knows no format.
+without standard streams, so that a file opened for good would become its standard error. The one kept here has a number
+that programs do not reach, and before each write it is asked whether it is still this file; if not, it is left alone
+and the file is opened anew. It knows no format.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 
 TYPE_CHECKING = False
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
 _APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
 #: More than this is not kept until the next flush.
 KEPT_BYTES: Final = 1 << 18
+#: More than this is not kept however long no descriptor can be had.
+MOST_KEPT_BYTES: Final = 1 << 24
+#: From here up, a descriptor's number is out of most programs' way.
+OUT_OF_THE_WAY: Final = 200
 
 
 class ShardFile:
@@ -26,6 +33,8 @@ class ShardFile:
         self.closed = False
         self._kept: list[bytes] = []
         self._size = 0
+        self._descriptor = -1
+        self._identity = (0, 0)
 
     def write(self, data: bytes) -> int:
         """Take all of ``data``. Raises OSError if it had to be written at once and could not be."""
@@ -43,32 +52,60 @@ class ShardFile:
         """
         if not self._kept:
             return
+        try:
+            if not self._is_ours():
+                self._open()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE) and self._size < MOST_KEPT_BYTES:
+                return  # the program has every descriptor in use for now
+            self.closed = True
+            raise
         data = memoryview(b"".join(self._kept))
         self._kept, self._size = [], 0
-        file = _away_from_stdio(os.open(self.path, _APPEND))
         try:
             while data:
-                data = data[os.write(file, data) :]
+                data = data[os.write(self._descriptor, data) :]
         except BaseException:
             self.closed = True
             raise
-        finally:
-            os.close(file)
 
     def close(self) -> None:
         """Flush, and take no more."""
-        if not self.closed:
-            self.flush()
-            self.closed = True
+        try:
+            if not self.closed:
+                self.flush()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the descriptor, if it is still this file's, and take no more; what was not flushed is not written.
+
+        For a forked child, whose parent goes on writing.
+        """
+        self.closed = True
+        if self._is_ours():
+            os.close(self._descriptor)
+        self._descriptor = -1
+
+    def _open(self) -> None:
+        file = os.open(self.path, _APPEND)
+        try:
+            try:
+                self._descriptor = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, OUT_OF_THE_WAY)
+            except OSError:  # the process may not have so many
+                self._descriptor = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3)
+        finally:
+            os.close(file)
+        self._identity = _identity(self._descriptor)
+
+    def _is_ours(self) -> bool:
+        """Is the descriptor open, and still the file that was opened?"""
+        try:
+            return self._descriptor >= 0 and _identity(self._descriptor) == self._identity
+        except OSError:
+            return False
 
 
-def _away_from_stdio(file: int) -> int:
-    """The same file by a number that no program takes for a standard stream."""
-    if file > 2:
-        return file
-    import fcntl  # only a program started without its standard streams comes here
-
-    try:
-        return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3)
-    finally:
-        os.close(file)
+def _identity(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino

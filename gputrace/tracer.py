@@ -9,9 +9,9 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import time
 from _thread import RLock
 from itertools import count
+from time import sleep
 
 from gputrace import hostclock, hot
 from gputrace.collector import Collector
@@ -53,16 +53,22 @@ def current() -> Tracer | None:
 class Tracer:
     """Records this process into one shard of a folder, from `start` to `stop`.
 
-    ``device`` is "cuda", "simulated" or "host" (host spans only). ``keep_clocks`` notes the host clocks every 10 s,
-    where no launcher does. Raises OSError from the constructor if the folder
-    takes no shard; after that nothing: what goes wrong is told once (`tell`) and the program goes on.
+    ``device`` is "cuda", "simulated" or "host" (host spans only). ``own`` is a recording that the process itself
+    started: no launcher notes the host clocks then, so this does, every 10 s. The constructor raises OSError if the folder takes
+    no shard, and what importing the exporter raises; after that nothing: what goes wrong is told once (`tell`) and the
+    program goes on.
     """
 
-    def __init__(self, folder: ShardFolder, device: str, *, keep_clocks: bool = False) -> None:
+    def __init__(self, folder: ShardFolder, device: str, *, own: bool = False) -> None:
         self.folder = folder
         self.device = device
-        self._keep_clocks = keep_clocks
+        self.own = own
         self._forking = False
+        # Now, not at the first flush: by then the program's own folder is where modules are looked for first, and a
+        # file of its own may have the name of one that this needs.
+        self._format = load_exporter(folder.exporter)
+        if device == "simulated":
+            from gputrace.devices import simulated as simulated
         self.number = folder.claim()
         self.counts = Counts()
         self.told: list[str] = []
@@ -85,8 +91,8 @@ class Tracer:
         self._made = 0
         self._next_number = count(1).__next__
         self._reported_ns = 0
-        self._clocks_ns = time.monotonic_ns()
-        self._start_ns = time.monotonic_ns()
+        self._clocks_ns = hostclock.now_ns()
+        self._start_ns = hostclock.now_ns()
 
     # Life.
 
@@ -109,7 +115,7 @@ class Tracer:
             self.tell("the collector did not come to its end in time: the last slices may be missing")
             return
         with self._cycle_lock:
-            self._flush(time.monotonic() + deadline_s)
+            self._flush(hostclock.now_ns() + round(deadline_s * 1e9))
             self._finished = True
             self._finish()
 
@@ -138,6 +144,8 @@ class Tracer:
             device.spare.clear()
             device.free.clear()
         self._devices, self._ambient = {}, {}
+        if self._file is not None:
+            self._file.abandon()
 
     # The program's side: called by the hot path when something is new.
 
@@ -181,7 +189,7 @@ class Tracer:
                 pass
             return queue
         # Another stream on every context, and the per-thread one on every thread: looked up each time.
-        thread = hot.current_tid() if handle == PER_THREAD else 0
+        thread = hot.current_number() if handle == PER_THREAD else 0
         ambient = (key, handle, thread)
         if ambient not in self._ambient:
             self._ambient[ambient] = device.queue(stream)
@@ -270,12 +278,14 @@ class Tracer:
             hot.threads().remove(thread)  # a window it opened may still be closed by another thread
             if thread.timeline is not None:
                 thread.timeline.close(self._tracks.close)
+            for key in [key for key in self._ambient if key[2] == thread.number]:
+                self._ambient.pop(key).timeline.ended = True
         return True
 
     def _pause(self, most: int) -> None:
         """Between two chunks of a cycle, let others have the GIL; a flush has no chunks."""
         if most == CHUNK:
-            time.sleep(PAUSE_S)
+            sleep(PAUSE_S)
 
     def _write_sample(self, sample: Any) -> None:
         found = self._counters.get(sample.name)
@@ -309,24 +319,31 @@ class Tracer:
                 live.tick()
 
     def _report_now_and_then(self) -> None:
-        now_ns = time.monotonic_ns()
+        now_ns = hostclock.now_ns()
         if now_ns - self._reported_ns > REPORT_NS:
             self._reported_ns = now_ns
-            self.folder.write_report(self.number, self.report())
-            if self._keep_clocks and now_ns - self._clocks_ns > CLOCKS_NS:
-                self._clocks_ns = now_ns
-                self.folder.add_snapshot(hostclock.snapshot())
+            try:
+                self.folder.write_report(self.number, self.report())
+                if self.own and now_ns - self._clocks_ns > CLOCKS_NS:
+                    self._clocks_ns = now_ns
+                    self.folder.add_snapshot(hostclock.snapshot())
+            except OSError:
+                pass  # a report is worth no trace: the program may have given up its privileges
 
     # The end.
 
-    def _flush(self, deadline: float) -> None:
-        """Write everything, waiting for the device until ``deadline`` (time.monotonic)."""
+    def _flush(self, deadline_ns: int) -> None:
+        """Write everything, waiting for the device until ``deadline_ns``."""
         try:
             while True:
                 self._collect(EVERYTHING, _no_hurry)
-                if not any(device.unreached for device in self._devices_now()) or time.monotonic() > deadline:
+                if not any(device.unreached for device in self._devices_now()) or hostclock.now_ns() > deadline_ns:
                     break
-                time.sleep(0.001)
+                try:
+                    sleep(0.001)
+                except KeyboardInterrupt:
+                    self.tell("interrupted while waiting for the device at the end: its last windows may be missing")
+                    break
             self._collect(EVERYTHING, _no_hurry, last=True)
             for device in self._devices_now():
                 if device.unread:
@@ -400,20 +417,15 @@ class Tracer:
         try:
             self.folder.write_report(self.number, self.report())
         except OSError:
-            try:
-                sys.stderr.write(f"gputrace: {text}\n")
-            except Exception:
-                pass  # no stderr either
+            pass  # the folder is gone with its recording, or out of reach: the program's stderr is its own
 
     def _open_exporter(self) -> Exporter:
         if self._exporter is None:
-            module, _, name = self.folder.exporter.partition(":")
-            exporter = getattr(__import__(module, fromlist=[name]), name)
             self._file = ShardFile(self.folder.shard_path(self.number))
             process = Process(
-                self.number, self.pid, _process_name(), list(sys.orig_argv), self._start_ns, self.folder.claim
+                self.number, self.pid, _process_name(), [*map(str, sys.orig_argv)], self._start_ns, self.folder.claim
             )
-            self._exporter = exporter(self._file, self.folder.recording, process)
+            self._exporter = self._format(self._file, self.folder.recording, process)
         return self._exporter
 
 
@@ -443,11 +455,19 @@ def start_fenced() -> None:
             hot.switch_off()
 
 
+def load_exporter(path: str) -> type[Exporter]:
+    """The class behind "module:Class". Raises what importing it raises."""
+    module, _, name = path.partition(":")
+    exporter: type[Exporter] = getattr(__import__(module, fromlist=[name]), name)
+    return exporter
+
+
 def _process_name() -> str:
     argv = getattr(sys, "argv", None) or sys.orig_argv
-    name = os.path.basename(argv[0]) if argv and argv[0] else ""
+    path = argv[0] if argv and isinstance(argv[0], str) else ""  # a program may put anything there
+    name = os.path.basename(path)
     if name == "__main__.py":  # python -m package
-        name = os.path.basename(os.path.dirname(argv[0]))
+        name = os.path.basename(os.path.dirname(path))
     return name if name not in ("", "-c", "-m") else os.path.basename(sys.executable or "python")
 
 
@@ -478,8 +498,8 @@ def _after_fork_in_child() -> None:
         return
     hot.forget_everything()
     parent.forget()
-    if os.environ.get("GPUTRACE_RECORD") != parent.folder.path:
-        return
+    if parent.own:
+        return  # nobody would join what the child writes
     try:
         device = "host" if parent._backend is not None and parent.device == "cuda" else parent.device
         tracer = Tracer(parent.folder, device)

@@ -355,7 +355,7 @@ def test_the_file_says_what_was_recorded(tmp_path: Path) -> None:
 #: program pays.
 STANDARD = """
     __future__ _bisect _collections _collections_abc _contextvars _functools _operator _stat atexit bisect collections
-    contextlib functools genericpath itertools keyword operator os os.path posixpath reprlib stat types
+    contextlib errno fcntl functools genericpath itertools keyword operator os os.path posixpath reprlib stat types
 """
 
 

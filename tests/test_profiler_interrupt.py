@@ -51,7 +51,7 @@ def interrupted_at(nth: int) -> tuple[bool, int]:
     interrupt = Interrupt(nth)
     with interrupt:
         measurements[-1].result()
-    assert not ours.anchoring.lock.locked()
+    assert not ours.anchoring.entered
     host.advance(300 * MS)
     for asked in measurements:
         reading = asked.result(timeout=10)

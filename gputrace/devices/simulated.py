@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import struct
-import time
 from _thread import RLock
 from contextlib import nullcontext
 from math import cos, pi, sin
+from time import sleep
 from weakref import WeakSet
 
+from gputrace import hostclock
 from gputrace.devices.base import AMBIENT_HANDLES, LEGACY_DEFAULT, Backend, Device, Stream
 from gputrace.errors import DriverError
 
@@ -54,7 +55,7 @@ class DriftingClock:
         self.wander_period_s = wander_period_s
         self.tick_ns = tick_ns
         self.offset_ns = offset_ns
-        self.origin_ns = time.monotonic_ns() if origin_ns is None else origin_ns
+        self.origin_ns = hostclock.now_ns() if origin_ns is None else origin_ns
 
     def device_ns(self, host_ns: int) -> int:
         """What the clock shows at a host time (CLOCK_MONOTONIC, ns)."""
@@ -143,8 +144,8 @@ class SimulatedGPU(Device):
         ordinal: int = 0,
         clock: DriftingClock | None = None,
         submit_delay_ns: int = 4_000,
-        now_ns: Callable[[], int] = time.monotonic_ns,
-        sleep: Callable[[float], None] = time.sleep,
+        now_ns: Callable[[], int] = hostclock.now_ns,
+        sleep: Callable[[float], None] = sleep,
     ) -> None:
         self.ordinal = ordinal
         self.name = "Simulated GPU"

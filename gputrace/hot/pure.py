@@ -24,9 +24,9 @@ import sys
 from _thread import _local, get_ident, get_native_id
 from itertools import count
 from sys import _getframe, getrefcount
-from time import monotonic_ns
 
 from gputrace.errors import DeviceError
+from gputrace.hostclock import now_ns
 from gputrace.hot.arguments import LONGEST_DESCRIPTION, on_device, sanitize, shorten
 
 TYPE_CHECKING = False
@@ -270,10 +270,10 @@ class Span:
         code = _getframe(1).f_code
         if code.co_flags & _SUSPENDABLE or code.co_name in _ENTERS:
             made.scope = _scope(_getframe(1))
-        elif "_asyncio" in _modules and (_running_loop or _find_running_loop)() is not None:
+        elif ("_asyncio" in _modules and (_running_loop or _find_running_loop)() is not None) or "greenlet" in _modules:
             made.scope = _task_scope()
         queue = made.queue
-        made.t0 = monotonic_ns()
+        made.t0 = now_ns()
         made.state = _OPEN
         thread.append(made)
         if queue is not None:
@@ -302,9 +302,9 @@ class Span:
         if self.state != _OPEN:
             return
         if kind is not None and kind is not GeneratorExit:  # which is a generator's way to end early
-            self.error = kind.__name__
+            self.error = _kind_name(kind)
         queue = self.gpu
-        self.t1 = monotonic_ns()
+        self.t1 = now_ns()
         if queue is None:
             self.state = _CLOSED
             self.thread.append(self)
@@ -348,7 +348,7 @@ class Span:
         queue = self.gpu
         if self.state == _OPEN:
             self.reason = why
-            self.t1 = monotonic_ns()
+            self.t1 = now_ns()
             self.state = _CLOSED if queue is None else _ENDED
             self.thread.append(self)
         if queue is not None:
@@ -574,7 +574,7 @@ def instant(name: str, /, **args: Any) -> None:
     """Mark a moment on this thread. Raises nothing."""
     if _on:
         thread = _buffer()
-        thread.append(_Instant(_text(name), monotonic_ns(), sanitize(args) if args else None))
+        thread.append(_Instant(_text(name), now_ns(), sanitize(args) if args else None))
 
 
 def counter(name: str, value: float, unit: str = "") -> None:
@@ -592,7 +592,7 @@ def counter(name: str, value: float, unit: str = "") -> None:
             except Exception as error:  # whatever the program's object raises
                 complain(f"counter {_text(name)!r} got a {kind.__name__} that is no number: {_describe(error)}")
                 return
-        _buffer().append(_Sample(_text(name), monotonic_ns(), value, _text(unit)))
+        _buffer().append(_Sample(_text(name), now_ns(), value, _text(unit)))
 
 
 def failure(error: object, stream: Any = None) -> None:
@@ -707,7 +707,16 @@ def host_pool() -> Pool:
     return _host_free
 
 
-current_tid = get_native_id
+def current_number() -> int:
+    """This thread's number (see `ThreadBuffer.number`)."""
+    return _buffer().number
+
+
+def drop_queue(queue: StreamQueue) -> None:
+    """A stream that nobody will pass again."""
+    queue.forget()
+    if queue in _all_queues:
+        _all_queues.remove(queue)
 
 
 def take(entries: list[Any], most: int) -> list[Any]:
@@ -826,12 +835,19 @@ def _outermost_coroutine(frame: Any) -> Any:
 
 
 def _task_scope() -> int:
-    """The running asyncio task's identity, `PLAIN` outside any."""
-    if "_asyncio" not in _modules:
-        return PLAIN
-    loop = (_running_loop or _find_running_loop)()
-    task = None if loop is None else _current_task(loop)
-    return PLAIN if task is None else id(task)
+    """The running asyncio task's or greenlet's identity, `PLAIN` outside any."""
+    if "_asyncio" in _modules:
+        loop = (_running_loop or _find_running_loop)()
+        task = None if loop is None else _current_task(loop)
+        if task is not None:
+            return id(task)
+    if "greenlet" in _modules:
+        try:
+            current = _modules["greenlet"].getcurrent()
+            return PLAIN if current.parent is None else id(current)
+        except Exception:  # half imported
+            return PLAIN
+    return PLAIN
 
 
 def _find_running_loop() -> Any:
@@ -868,6 +884,13 @@ def _why_not(captured: Any, in_capture: str, refused: str) -> str:
         return f"{refused} (error {int(code)})"
     _stats.uncaptured += 1
     return in_capture
+
+
+def _kind_name(kind: Any) -> str:
+    try:
+        return str(kind.__name__)
+    except Exception:  # it was called by hand, with anything
+        return "error"
 
 
 def _describe(error: object) -> str:

@@ -312,7 +312,10 @@ def _suspends(folder: ShardFolder) -> list[str]:
 
 def _checked(output: str) -> str:
     """The output's absolute path, links followed. Raises `OutputError` if a trace cannot be put there."""
-    path = os.path.realpath(output)
+    try:
+        path = os.path.realpath(output)
+    except FileNotFoundError:
+        raise OutputError(f"cannot write {output}: the current folder was removed; give -o a whole path") from None
     parent = os.path.dirname(path)
     try:
         mode = os.stat(parent).st_mode
