@@ -10,7 +10,7 @@ from _thread import RLock
 from time import sleep
 
 from gputrace import hostclock
-from gputrace.clock import Anchor, ClockMap, half_step_ns
+from gputrace.clock import UNKNOWN_SKEW, Anchor, ClockMap, half_step_ns
 from gputrace.errors import DeviceError, DriverError
 
 TYPE_CHECKING = False
@@ -83,6 +83,7 @@ class Anchoring:
         self.tried_ns = 0
         self.failed = 0
         self.last_width_ns = 0
+        self.jumped_ns = 0  # by how much the device's clock was last found set, in ns; whoever tells sets it back
         self._stream: Any = None
         self._stuck: Any = None  # an event that the anchor stream has not answered for yet
         self._widths: list[int] = []
@@ -237,15 +238,23 @@ class Anchoring:
     def _accept(self, bracket: Bracket) -> bool:
         """Chain the anchor to the last one and keep its event. False if the device's clock did not move on."""
         last = self.map.last
-        device_ns = chained_ns = 0
+        device_ns = chained_ns = doubt_ns = 0
         if last is not None:
             elapsed_ns = round(self.device.elapsed_ms(self.event, bracket.event) * 1e6)
+            host_ns = (bracket.low_ns + bracket.high_ns) // 2 - last.host_ns
+            jump_ns = elapsed_ns - host_ns
+            noise_ns = last.half_ns + bracket.width_ns + 2 * half_step_ns(elapsed_ns) + 2 * self.device.tick_ns
+            if abs(jump_ns) > UNKNOWN_SKEW * host_ns + noise_ns and host_ns > 0:
+                # No clock drifts so fast: it was set. The chain goes on by the host's clock, and what lies between the
+                # two anchors is as uncertain as the jump, for nobody knows when it was.
+                self.jumped_ns = jump_ns
+                elapsed_ns, doubt_ns = host_ns, abs(jump_ns) + host_ns
             if elapsed_ns <= 0:
                 return False
             device_ns = last.device_ns + elapsed_ns
             chained_ns = last.chained_ns + half_step_ns(elapsed_ns)
         previous = self.event
-        self.map.add(Anchor(device_ns, bracket.low_ns, bracket.high_ns, chained_ns, bracket.event))
+        self.map.add(Anchor(device_ns, bracket.low_ns, bracket.high_ns, chained_ns, bracket.event), doubt_ns)
         self.last_width_ns = bracket.width_ns
         if previous is not None:
             self.pool.release(previous)

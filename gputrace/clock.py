@@ -145,6 +145,11 @@ class Rate:
         """How far off the slope may be for a time soon after, or before, the anchors it comes from."""
         return self.noise + max(2 * LEAST_WANDER, self.change)
 
+    def start_over(self, anchor: Anchor) -> bool:
+        """Nothing can be learnt up to this anchor: the device's clock was set. False, as `learn` says."""
+        self._since = anchor
+        return False
+
     def learn(self, anchor: Anchor) -> bool:
         """Take in one more anchor. True if the rate is now that of a long enough stretch up to it."""
         since = self._since
@@ -193,10 +198,11 @@ class ClockMap:
         """Can anything be placed yet? One anchor alone tells no rate, unless `extend` was asked to do without."""
         return bool(self.pieces) or self._before is not None
 
-    def add(self, anchor: Anchor) -> Piece | None:
+    def add(self, anchor: Anchor, doubt_ns: int = 0) -> Piece | None:
         """Continue the map to a new anchor, later than the last one on the device's clock. Returns the new piece.
 
-        None for the first anchor, and for one that an extension has overtaken: the map is frozen there already.
+        ``doubt_ns`` is how far off times since the last anchor may be beyond all else, because the clock was set in
+        between. None for the first anchor, and for one that an extension has overtaken: the map is frozen there.
         """
         last, self.last = self.last, anchor
         if last is None or self._end is None or self._rate is None:
@@ -205,7 +211,7 @@ class ClockMap:
             return None
         device0, host0, error0 = self._end
         length = anchor.device_ns - device0
-        told = self._rate.learn(anchor)
+        told = self._rate.learn(anchor) if not doubt_ns else self._rate.start_over(anchor)
         if length <= 0:
             return None
         # The map may not turn back, even where an extension ran ahead of the anchor: it then reaches the anchor late,
@@ -220,7 +226,8 @@ class ClockMap:
         # end. Readings against the new anchor do not inherit that.
         chain = anchor.chained_ns - last.chained_ns
         slope = (host1 - host0) / length
-        piece = Piece(device0, host0, error0, anchor.device_ns, host1, error1 + chain, slope, bend, False)
+        at_start, at_end = error0 + doubt_ns, error1 + chain + doubt_ns
+        piece = Piece(device0, host0, at_start, anchor.device_ns, host1, at_end, slope, bend, False)
         self._append(piece, error1)
         return piece
 

@@ -40,11 +40,18 @@ FAILED_ANCHORS: Final = 3
 class DeviceTrace:
     """One context of one device, being traced.
 
-    ``room()`` says how many more windows the process may have in flight; ``wake()`` makes sure the collector runs.
+    ``room()`` says how many more windows the process may have in flight; ``wake()`` makes sure the collector runs;
+    ``tell(text)`` says something to the user, once.
     """
 
     def __init__(
-        self, device: Device, tracks: Tracks, counts: Counts, room: Callable[[], int], wake: Callable[[], None]
+        self,
+        device: Device,
+        tracks: Tracks,
+        counts: Counts,
+        room: Callable[[], int],
+        wake: Callable[[], None],
+        tell: Callable[[str], None],
     ) -> None:
         self.device = device
         self.pool = EventPool(device)
@@ -59,6 +66,7 @@ class DeviceTrace:
         self._counts = counts
         self._room = room
         self._wake = wake
+        self._tell = tell
         self._open = 0  # windows whose begin was read and whose end was not
         self._streams = 0
         self._told_pieces = 0
@@ -139,11 +147,13 @@ class DeviceTrace:
                 if self.lost is None:
                     if last or self.anchoring.due(now_ns()):
                         self.anchoring.refresh(hurry)
+                        self._mind_jump()
                     if self.anchoring.event is not None:
                         for queue in self.queues:
                             more |= self._read(queue, most)
                         if last:
                             self.anchoring.refresh(hurry)
+                            self._mind_jump()
                     elif self.anchoring.failed >= FAILED_ANCHORS or last:
                         self._ask_if_lost()
         except DeviceError as error:
@@ -166,6 +176,25 @@ class DeviceTrace:
                 hot.drop_queue(queue)
                 for lane in line.lanes.lanes:
                     self._tracks.close(lane.track)
+
+    def _mind_jump(self) -> None:
+        """The device's clock was set: what was read by the old time and lies ahead of the map is taken back to its end,
+        where the map says how little is known.
+        """
+        jumped_ns, self.anchoring.jumped_ns = self.anchoring.jumped_ns, 0
+        reach_ns = self.anchoring.map.reach_ns
+        if not jumped_ns or reach_ns is None:
+            return
+        self._tell(
+            f"the clock of {self.device.name} was set by {jumped_ns / 1e9:+.6f} s meanwhile: windows since the anchor"
+            " before may be off by as much, and say so"
+        )
+        for queue in self.queues:
+            line = queue.timeline.line
+            line.waiting = [
+                (edge[0] and min(edge[0], reach_ns - 1), edge[1] and min(edge[1], reach_ns - 1), *edge[2:])
+                for edge in line.waiting
+            ]
 
     def _ask_if_lost(self) -> None:
         """No anchor was ever taken. Raises `DriverError` if that is because the device is gone."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 DEEPEST: Final = 512
 #: Edges of one stream that are this much out of order are so for the rounding of their times: they are clamped.
 CLOSE_NS: Final = 1_000
+_VIOLATION: Final[Args] = {"clock": "placed before its own enqueue: the device's clock cannot be trusted here"}
 _APPROXIMATE: Final[Args] = {"placement": "approximate"}
 
 
@@ -323,6 +324,7 @@ class StreamTimeline:
                 continue
             if ts + error_ns < enqueued_ns:
                 counts.clock_violations += 1
+                args = {**(args or {}), **_VIOLATION}
             windows += 1
             if leaf_lane is not None and key == leaf_key is not None and leaf_lane.last_ns <= ts:
                 lane = leaf_lane

@@ -54,9 +54,9 @@ class Tracer:
     """Records this process into one shard of a folder, from `start` to `stop`.
 
     ``device`` is "cuda", "simulated" or "host" (host spans only). ``own`` is a recording that the process itself
-    started: no launcher notes the host clocks then, so this does, every 10 s. The constructor raises OSError if the folder takes
-    no shard, and what importing the exporter raises; after that nothing: what goes wrong is told once (`tell`) and the
-    program goes on.
+    started: no launcher notes the host clocks then, so this does, every 10 s. The constructor raises OSError if the
+    folder takes no shard, and what importing the exporter raises; after that nothing: what goes wrong is told once
+    (`tell`) and the program goes on.
     """
 
     def __init__(self, folder: ShardFolder, device: str, *, own: bool = False) -> None:
@@ -179,7 +179,9 @@ class Tracer:
         key = id(stream.device)
         device = self._devices.get(key)
         if device is None:
-            device = self._devices[key] = DeviceTrace(stream.device, self._tracks, self.counts, self._room, self._wake)
+            device = self._devices[key] = DeviceTrace(
+                stream.device, self._tracks, self.counts, self._room, self._wake, self.tell
+            )
         if handle not in AMBIENT_HANDLES:
             queue = hot.queues()[handle] = device.queue(stream)
             try:

@@ -491,3 +491,30 @@ def test_two_threads_that_start_at_once(tmp_path: Path) -> None:
         refused, slices_of_other = sorted(outcomes, key=lambda each: isinstance(each, int))
         assert isinstance(refused, UsageError)
         assert slices_of_other == 10
+
+
+def test_a_window_that_two_threads_close_at_once(tmp_path: Path) -> None:
+    """One of them does: a second end would be taken for a begin."""
+    with recording(tmp_path) as run:
+        stream = run.stream()
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            for number in range(300):
+                window = gputrace.window("w", stream=stream)
+                barrier = threading.Barrier(2)
+
+                def close(how: str, window: Any = window, barrier: threading.Barrier = barrier) -> None:
+                    barrier.wait()
+                    getattr(window, how)()
+
+                others = ("close", "abandon") if number % 2 else ("close", "close")
+                threads = [threading.Thread(target=close, args=(how,)) for how in others]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+        finally:
+            sys.setswitchinterval(interval)
+    assert len(run.host) == 300
+    assert run.report["unfinished"] == 0

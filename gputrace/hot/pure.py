@@ -393,13 +393,21 @@ class Window(Span):
     closed. From `gputrace.window`.
     """
 
-    __slots__ = ()
+    __slots__ = ("ticket",)
     scope = property(lambda self: None, lambda self, value: None)
 
     def open(self) -> Window:
         """Open it; `gputrace.window` has done so."""
+        self.ticket = [self.state]  # whoever takes it closes the window: threads may try at once
         Span.__enter__(self)
         return self
+
+    def _take_ticket(self) -> bool:
+        try:
+            self.ticket.pop()
+        except IndexError:
+            return False
+        return True
 
     def __enter__(self) -> Window:
         """It is open already: ``with gputrace.window(...) as w:`` closes it at the block's end."""
@@ -407,7 +415,8 @@ class Window(Span):
 
     def close(self) -> None:
         """Close the window at its stream's current position."""
-        Span.__exit__(self, None, None, None)
+        if self._take_ticket():
+            Span.__exit__(self, None, None, None)
 
     def failure(self, error: object) -> None:
         """Something failed inside: the window still closes, and its slice carries the error."""
@@ -416,7 +425,7 @@ class Window(Span):
 
     def abandon(self) -> None:
         """Drop the window: no closing event is recorded, and its slice, if already drawn, ends where its stream is."""
-        if self.state == _OPEN:
+        if self._take_ticket():
             self._end_without_event("abandoned")
 
     def __exit__(
