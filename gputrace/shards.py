@@ -108,7 +108,7 @@ class ShardFolder:
         raise OSError(f"all {NUMBER_LIMIT} shard numbers of {self.path} are taken")
 
     def shard_path(self, number: int) -> str:
-        """Where process image ``number`` writes; open it with mode "r+b", unbuffered."""
+        """Where process image ``number`` writes, always at the end: see `gputrace.shardfile.ShardFile`."""
         return f"{self.path}/{number}.shard"
 
     def numbers(self) -> list[int]:
