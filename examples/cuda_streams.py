@@ -43,7 +43,10 @@ def check(result: tuple[Any, ...]) -> Any:
 
 def open_gpu() -> tuple[str, str]:
     """Make the first GPU's primary context current; its name, and its architecture as NVRTC wants it."""
-    check(driver.cuInit(0))
+    try:
+        check(driver.cuInit(0))
+    except RuntimeError as error:  # from the binding where there is no driver, from `check` where it sees no GPU
+        raise SystemExit(f"needs an NVIDIA GPU and its driver: {error} (examples/train.py needs neither)") from None
     gpu = check(driver.cuDeviceGet(0))
     check(driver.cuCtxSetCurrent(check(driver.cuDevicePrimaryCtxRetain(gpu))))
     wanted = driver.CUdevice_attribute
