@@ -18,22 +18,25 @@ if TYPE_CHECKING:
 # Below this a join takes a fraction of a second, in bytes.
 _LONG_JOIN = 32_000_000
 
+# Edges are moved by a rounding now and then. Beyond this share of the slices, something else is the matter.
+_MANY_MOVED = 0.1
+
 # Formats that Perfetto's UI opens; of another's nothing is known.
 _OPENS_IN_UI = (".pftrace", ".json", ".pftrace.gz", ".json.gz")
 
 
 def tell(summary: Summary, quiet: bool) -> None:
     """Say what became of a recording that was written: a line for each thing that went wrong, then one for the file."""
-    for line in summary.told:
+    for line in (*summary.told, *_bent(summary)):
         say(line)
     if quiet:
         return
     least = "at least " if summary.is_lower_bound else ""
     facts = [_size(summary.size), least + _many(summary.slices, "slice"), _many(summary.windows, "GPU window")]
     facts.append(f"{summary.dropped:,} dropped")
+    if summary.failed:
+        facts.append(f"{_many(summary.failed, 'window')} failed or could not be read")
     for count, what in [
-        (summary.failed, "failed"),
-        (summary.clock_violations, "before their own start"),
         (summary.capture_skipped, "left out during graph capture"),
         (summary.unfinished, "still open at the end"),
     ]:
@@ -50,6 +53,21 @@ def tell(summary: Summary, quiet: bool) -> None:
         )
     opening = "; open it in https://ui.perfetto.dev" if summary.path.lower().endswith(_OPENS_IN_UI) else ""
     say(f"wrote {_short(summary.path)}: {', '.join(facts)}{cut}{opening}")
+
+
+def _bent(summary: Summary) -> Iterator[str]:
+    """A line for each way in which the trace shows something other than what happened."""
+    if count := summary.out_of_order:
+        were, them = ("was", "it") if count == 1 else ("were", "them")
+        yield f"{_many(count, 'slice')} {were} cut short because a span around {them} was closed first"
+    if count := summary.clock_violations:
+        are, their = ("is", "its") if count == 1 else ("are", "their")
+        yield f"{_many(count, 'window')} {are} drawn before {their} own enqueue; {their} clock cannot be trusted"
+    if summary.clamped > _MANY_MOVED * summary.slices:
+        yield (
+            f"{_many(summary.clamped, 'begin or end', 'begins and ends')} of {_many(summary.slices, 'slice')} reached "
+            "their rows out of order and are drawn later than they were"
+        )
 
 
 def tell_empty(summary: Summary, old: str) -> None:

@@ -155,6 +155,93 @@ def test_a_process_that_was_killed_is_told(tmp_path: Path) -> None:
     assert f"; 1 process was {KILLED}: its last slices may be missing; open it" in line
 
 
+def test_slices_that_were_cut_short_are_told(tmp_path: Path) -> None:
+    program = """
+import gputrace
+for inside in range(2):
+    outer, *inner = [gputrace.span(name) for name in ("outer", "b", "c")[: 3 - inside]]
+    for span in (outer, *inner, outer, *inner):
+        span.__exit__(None, None, None) if span.state else span.__enter__()
+"""
+    result = run(recording(PYTHON, "-c", program), tmp_path)
+    told, wrote = said(result.stderr)
+    assert told == "3 slices were cut short because a span around them was closed first"
+    assert "5 slices, 0 GPU windows, 0 dropped; open it" in wrote
+
+
+def test_windows_that_failed_are_told(tmp_path: Path) -> None:
+    program = """
+import gputrace
+from gputrace.devices.simulated import default_gpu
+stream = default_gpu().stream()
+with gputrace.span("outer", stream=stream), gputrace.span("inner", stream=stream):
+    stream.launch(100_000)
+    gputrace.failure("illegal memory access", stream)
+with gputrace.span("fine", stream=stream):
+    stream.launch(100_000)
+"""
+    result = run(recording(PYTHON, "-c", program, device="simulated"), tmp_path)
+    (line,) = said(result.stderr)
+    assert "3 GPU windows, 0 dropped, 2 windows failed or could not be read, placed to within" in line
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (1, "1 window is drawn before its own enqueue; its clock cannot be trusted"),
+        (5, "5 windows are drawn before their own enqueue; their clock cannot be trusted"),
+    ],
+)
+def test_windows_before_their_own_enqueue_are_told(tmp_path: Path, count: int, told: str) -> None:
+    program = f"""
+import gputrace
+from gputrace.devices.simulated import default_gpu
+gpu = default_gpu()
+stream, record = gpu.stream(), gpu.record_raw
+
+def record_early(event, on):  # but for the anchors, which are on a stream of gputrace's own
+    code = record(event, on)
+    event.true_host_ns -= 50_000_000 * (on is stream)
+    return code
+
+gpu.record_raw = record_early
+for _ in range({count}):
+    with gputrace.span("window", stream=stream):
+        stream.launch(1_000_000)
+"""
+    result = run(recording(PYTHON, "-c", program, device="simulated"), tmp_path)
+    line, wrote = said(result.stderr)
+    assert line == told
+    assert f"{count} GPU window" in wrote
+
+
+@pytest.mark.parametrize(
+    ("moved", "line"), [(2, None), (3, "3 begins and ends of 20 slices reached their rows out of")]
+)
+def test_edges_that_were_moved_are_told_where_they_are_many(tmp_path: Path, moved: int, line: str | None) -> None:
+    # Claims a shard beside its own and reports on it: that many are moved only by races.
+    program = f"""
+{ONE_SPAN}
+import os
+from gputrace.shards import ShardFolder
+folder = ShardFolder.open(os.environ["GPUTRACE_RECORD"])
+folder.write_report(folder.claim(), {{"slices": 19, "clamped": {moved}, "ended": 1}})
+"""
+    *told, wrote = said(run(recording(PYTHON, "-c", program), tmp_path).stderr)
+    assert "20 slices" in wrote
+    assert [each[: len(line or "")] for each in told] == ([] if line is None else [line])
+
+
+def test_quiet_still_says_what_bends_the_picture(tmp_path: Path) -> None:
+    program = """
+import gputrace
+outer, inner = gputrace.span("outer"), gputrace.span("inner")
+outer.__enter__(), inner.__enter__(), outer.__exit__(None, None, None), inner.__exit__(None, None, None)
+"""
+    result = run([*GPUTRACE, "record", "--quiet", "--device", "host", PYTHON, "-c", program], tmp_path)
+    assert said(result.stderr) == ["1 slice was cut short because a span around it was closed first"]
+
+
 def test_a_shard_that_met_a_full_disk_is_not_called_whole(tmp_path: Path) -> None:
     program = f"""
 {ONE_SPAN}
