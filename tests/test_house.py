@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import re
 import subprocess
@@ -10,11 +11,13 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import gputrace
-from gputrace.devices.simulated import SimulatedStream, default_gpu
+from gputrace.devices.simulated import SimulatedStream
+from tests.engine import Engine, assert_clean, slices
 from tests.record.running import ONE_SPAN, PYTHON, recording, run
 
 ROOT = Path(__file__).parent.parent
@@ -136,32 +139,49 @@ def test_the_map_is_in_the_order_of_the_walls() -> None:
     assert floors == sorted(floors)
 
 
-def test_the_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    gpu = default_gpu()
-
-    def launch(stream: SimulatedStream) -> None:
-        stream.launch(1_000_000)
-
-    names = {"gputrace": gputrace, "stream": gpu.stream(), "other": gpu.stream(), "launch": launch}
-    snippets = blocks("python")
-    assert len(snippets) >= 7
-    for snippet in snippets:
+def after_its_first_lines(*snippets: str) -> dict[str, Any]:
+    """What the names are once the first snippet ran, and then these."""
+    names: dict[str, Any] = {}
+    for snippet in (blocks("python")[0], *snippets):
         exec(compile(snippet, "README.md", "exec"), names)
-    assert (tmp_path / "inside.pftrace").exists()
+    return names
+
+
+@pytest.mark.parametrize("number", range(1, len(blocks("python"))))
+def test_each_snippet_runs_after_its_first_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.chdir(tmp_path)
+    snippet = blocks("python")[number]
+    after_its_first_lines(snippet)
+    assert (tmp_path / "inside.pftrace").exists() == ("inside.pftrace" in snippet)
+
+
+def test_the_snippets_can_be_recorded_as_one_program(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("".join(blocks("python")))
+    done = run(recording(PYTHON, "program.py", device="simulated"), tmp_path)
+    assert done.returncode == 0, done.stderr
+    engine = Engine(tmp_path / "trace.pftrace")
+    assert_clean(engine)
+    assert {"forward", "copy back", "epoch done", "all-reduce", "work"} <= {each.name for each in slices(engine)}
+    assert b"inside.pftrace was not written" in done.stderr
+    assert not (tmp_path / "inside.pftrace").exists()
+
+
+def test_its_table_has_every_public_name_where_it_says() -> None:
+    rows = re.findall(r"\[`(\w+)`\]\((gputrace/[\w/]+)\.py\)", README)
+    for name, module in rows:
+        assert getattr(importlib.import_module(module.replace("/", ".")), name).__doc__, name
+    assert set(gputrace.__all__) <= {name for name, _ in rows}
 
 
 def test_a_failed_candidate_of_its_tuner_has_no_time() -> None:
     [tuner] = [snippet for snippet in blocks("python") if "EventProfiler" in snippet]
-    stream = default_gpu().stream()
-    names = {"gputrace": gputrace, "stream": stream, "launch": lambda stream: None}
-    exec(compile(tuner, "README.md", "exec"), names)
+    names = after_its_first_lines(tuner)
 
     def fails(stream: SimulatedStream) -> None:
         raise RuntimeError("illegal memory access")
 
     with gputrace.EventProfiler(gputrace.device("simulated")) as profiler, pytest.raises(RuntimeError, match="illegal"):
-        names["measure"](profiler, fails)  # type: ignore[operator]
+        names["measure"](profiler, fails)
 
 
 def test_its_exporter_is_a_whole_one(tmp_path: Path) -> None:
