@@ -9,6 +9,8 @@ import os
 from _thread import RLock, allocate_lock, get_native_id, start_new_thread
 from time import sleep
 
+from gputrace.fence import let_through
+
 # The builtin part of `signal`, which itself costs a traced program's start the import of enum.
 _signal: Any = __import__("_signal")
 
@@ -59,8 +61,9 @@ class Collector:
             self._running = True
             try:
                 start_new_thread(self._run, (gone,))
-            except RuntimeError:
+            except RuntimeError as error:
                 self._running = False
+                let_through(error)
                 return False
             except BaseException:  # whether it was started nobody can tell: it ends if it was
                 self._gone = None
@@ -72,8 +75,8 @@ class Collector:
         """Do not wait for the period's end."""
         try:
             self._bell.release()
-        except RuntimeError:
-            pass  # rung already
+        except RuntimeError as error:
+            let_through(error)  # else it was rung already
 
     def stop(self, timeout_s: float) -> bool:
         """Ask the thread to stop and wait until it is gone, for the operating system too. False if it is late."""

@@ -17,6 +17,7 @@ from gputrace import hostclock, hot
 from gputrace.collector import Collector
 from gputrace.devicetrace import DeviceTrace
 from gputrace.errors import UsageError
+from gputrace.fence import let_through
 from gputrace.model import COUNTER, Process
 from gputrace.shardfile import ShardFile
 from gputrace.timeline import Counts, HostTimeline
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from gputrace.devices.base import Backend
     from gputrace.hot import Span, StreamQueue, ThreadBuffer
-    from gputrace.model import Exporter, Track
+    from gputrace.model import Edge, Exporter, Track
     from gputrace.shards import ShardFolder
 
 #: Edges handled between two pauses: about 2 ms of Python.
@@ -166,6 +167,7 @@ class Tracer:
                 found = hot.queues().get(handle)
                 return found if found is not None else self._new_queue(handle)
         except Exception as error:
+            let_through(error)
             self.tell(f"no GPU windows on a stream: {error}")
             return None
 
@@ -269,8 +271,8 @@ class Tracer:
             samples = thread.timeline.add(batch, self._next_number, done)
             del batch
             self._recycle(done)
-            for sample in samples:
-                self._write_sample(sample)
+            if samples:
+                self._write_samples(samples)
             thread.timeline.flush(self._tracks.write)
             if left:
                 if hurry():
@@ -289,13 +291,17 @@ class Tracer:
         if most == CHUNK:
             sleep(PAUSE_S)
 
-    def _write_sample(self, sample: Any) -> None:
-        found = self._counters.get(sample.name)
-        if found is None:
-            found = self._counters[sample.name] = (self._tracks.counter(str(sample.name), str(sample.unit)), [0])
-        track, last = found
-        last[0] = max(last[0], sample.t0)
-        self._tracks.write(track, [(last[0], COUNTER, sample.value, None, 0, 0)])
+    def _write_samples(self, samples: list[Any]) -> None:
+        """Draw counters' values. One row a name, whichever thread gave the value; rows stay in order of time."""
+        edges: dict[str, list[Edge]] = {}
+        for sample in samples:
+            if sample.name not in self._counters:
+                self._counters[sample.name] = (self._tracks.counter(sample.name, sample.unit), [0])
+            last = self._counters[sample.name][1]
+            last[0] = max(last[0], sample.t0)
+            edges.setdefault(sample.name, []).append((last[0], COUNTER, sample.value, None, 0, 0))
+        for name, values in edges.items():
+            self._tracks.write(self._counters[name][0], values)
 
     def _write_out(self) -> None:
         for device in self._devices_now():

@@ -6,6 +6,7 @@ Imports no driver and no bindings, and never fails to import: a program is trace
 from __future__ import annotations
 
 from gputrace.errors import NoDriver, UsageError
+from gputrace.fence import let_through
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -153,7 +154,8 @@ def stream_handle(stream: Any) -> int:
             if name == "__cuda_stream__":
                 _, value = value() if callable(value) else value
             handle = 0 if value is None else _as_int(value)
-        except Exception:
+        except Exception as error:
+            let_through(error)
             continue
         if handle is not None:
             break
@@ -177,5 +179,6 @@ def _as_int(value: Any) -> int | None:
             inner = value.value
             return 0 if inner is None else _as_int(inner)
         return int(kind.__index__(value)) if hasattr(kind, "__index__") else None
-    except Exception:
+    except Exception as error:
+        let_through(error)
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from gputrace.devices.base import AMBIENT_HANDLES, PER_THREAD, Backend, Device, Stream
 from gputrace.errors import DriverError, NoDriver
+from gputrace.fence import let_through
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def call(driver: Any, name: str, *arguments: Any) -> Any:
     try:
         code, *values = getattr(driver, name)(*arguments)
     except Exception as error:
+        let_through(error)
         # Without libcuda: DynamicLibNotFoundError of cuda.pathfinder, or plain RuntimeError in earlier versions. A
         # function that this driver lacks is another subclass of RuntimeError.
         kind = type(error).__name__
@@ -159,6 +161,7 @@ class CudaDevice(Device):
         try:
             (code,) = self._query(event)
         except Exception as error:
+            let_through(error)
             raise DriverError("cuEventQuery", -1, type(error).__name__, str(error)) from error
         if code == NOT_READY:
             return False

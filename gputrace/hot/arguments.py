@@ -6,6 +6,8 @@ and what they say later is not what they said then.
 
 from __future__ import annotations
 
+from gputrace.fence import let_through
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Final
@@ -31,8 +33,8 @@ def sanitize(args: dict[str, Any]) -> dict[str, ArgValue]:
     for name, value in args.items():
         try:
             safe[name] = _plain(value)
-        except Exception:  # a value that cannot say what it is
-            continue
+        except Exception as error:  # a value that cannot say what it is
+            let_through(error)
     return safe
 
 

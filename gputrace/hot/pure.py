@@ -26,6 +26,7 @@ from itertools import count
 from sys import _getframe, getrefcount
 
 from gputrace.errors import DeviceError
+from gputrace.fence import let_through
 from gputrace.hostclock import now_ns
 from gputrace.hot.arguments import LONGEST_DESCRIPTION, on_device, sanitize, shorten
 
@@ -286,7 +287,8 @@ class Span:
                 else:
                     made.gpu = queue
                     queue.append(made)
-            except BINDING_ERRORS:
+            except BINDING_ERRORS as error:
+                let_through(error)
                 made.reason = "the driver refused its opening event"
                 _stats.failed += 1
         return self
@@ -317,7 +319,8 @@ class Span:
                 self.reason = _why_not(captured, "a stream capture began inside", "the driver refused its stream")
             elif queue.record(self.end, queue.native)[0]:
                 self.reason = "the driver refused its closing event"
-        except BINDING_ERRORS:
+        except BINDING_ERRORS as refusal:
+            let_through(refusal)
             self.reason = "the driver refused its closing event"
         self.state = _CLOSED
         queue.append(self)
@@ -545,7 +548,8 @@ def span(name: str, /, stream: Any = None, **args: Any) -> SpanLike:
     else:
         try:
             queue = _queues[stream]
-        except Exception:  # not seen yet, or no int: whatever the program's object raises when it is hashed
+        except Exception as error:  # not seen yet, or no int: whatever the program's object raises when it is hashed
+            let_through(error)
             queue = _resolve(stream)
     try:
         made = (_host_free if queue is None else queue.free).pop()
@@ -583,7 +587,10 @@ def instant(name: str, /, **args: Any) -> None:
     """Mark a moment on this thread. Raises nothing."""
     if _on:
         thread = _buffer()
-        thread.append(_Instant(_text(name), now_ns(), sanitize(args) if args else None))
+        if len(thread.edges) < MOST_SPANS:
+            thread.append(_Instant(_text(name), now_ns(), sanitize(args) if args else None))
+        else:
+            _stats.dropped_spans += 1
 
 
 def counter(name: str, value: float, unit: str = "") -> None:
@@ -599,9 +606,14 @@ def counter(name: str, value: float, unit: str = "") -> None:
                     raise TypeError("it lies on the device, and reading it would wait for that: pass a number")
                 value = int(value) if isinstance(value, int) else float(value)
             except Exception as error:  # whatever the program's object raises
+                let_through(error)
                 complain(f"counter {_text(name)!r} got a {kind.__name__} that is no number: {_describe(error)}")
                 return
-        _buffer().append(_Sample(_text(name), now_ns(), value, _text(unit)))
+        thread = _buffer()
+        if len(thread.edges) < MOST_SPANS:
+            thread.append(_Sample(_text(name), now_ns(), value, _text(unit)))
+        else:
+            _stats.dropped_spans += 1
 
 
 def failure(error: object, stream: Any = None) -> None:
@@ -614,8 +626,7 @@ def failure(error: object, stream: Any = None) -> None:
     if stream is None:
         hit = list(_all_queues)
     else:
-        queue = _queues.get(stream) if type(stream) is int else None
-        queue = queue or _resolve(stream)
+        queue = _queue_of(stream)
         hit = [] if queue is None else [queue]
     mark = FailureMark(_describe(error))
     for queue in hit:
@@ -640,10 +651,9 @@ class use_stream:
         global _stream_used
         if _on:
             stream = self._stream
-            queue = _queues.get(stream) if type(stream) is int else None
             _stream_used = True
             self._before.append((_current_stream, _current_stream.get()))
-            _current_stream.set(queue or (None if stream is None else _resolve(stream)))
+            _current_stream.set(None if stream is None else _queue_of(stream))
         else:
             self._before.append(None)
         return self
@@ -775,6 +785,14 @@ def _make(queue: StreamQueue | None) -> tuple[Span | None, StreamQueue | None]:
     return made, None
 
 
+def _queue_of(stream: Any) -> StreamQueue | None:
+    try:
+        return _queues[stream]
+    except Exception as error:
+        let_through(error)
+        return _resolve(stream)
+
+
 def _remember_off(name: Any) -> _Off:
     off = _Off(name, None, {})
     if len(_off_by_name) < 4096 and isinstance(name, str):
@@ -805,7 +823,8 @@ def _thread_name() -> str:
     try:
         ident = threading.get_ident()
         return next((thread.name for thread in threading.enumerate() if thread.ident == ident), "")
-    except Exception:
+    except Exception as error:
+        let_through(error)
         return ""
 
 
@@ -828,8 +847,8 @@ def _scope(frame: Any) -> int:
                 if not flags & _GENERATOR:
                     return _task_scope()
             frame = caller
-    except Exception:
-        pass  # a frame of an unheard-of kind: the span is taken for plain
+    except Exception as error:
+        let_through(error)  # else a frame of an unheard-of kind: the span is taken for plain
     return _task_scope()
 
 
@@ -854,7 +873,8 @@ def _task_scope() -> int:
         try:
             current = _modules["greenlet"].getcurrent()
             return PLAIN if current.parent is None else id(current)
-        except Exception:  # half imported
+        except Exception as error:  # half imported
+            let_through(error)
             return PLAIN
     return PLAIN
 
@@ -869,7 +889,8 @@ def _find_running_loop() -> Any:
         _current_task = getattr(module, "current_task", None) or module._current_tasks.get
         _running_loop = module._get_running_loop
         return _running_loop()
-    except Exception:
+    except Exception as error:
+        let_through(error)
         return None
 
 
@@ -879,7 +900,8 @@ def _text(name: Any) -> str:
         return name
     try:
         return shorten(str(name), LONGEST_DESCRIPTION)
-    except Exception:  # whatever the program's object raises
+    except Exception as error:  # whatever the program's object raises
+        let_through(error)
         return f"<{type(name).__name__}>"
 
 
@@ -898,7 +920,8 @@ def _why_not(captured: Any, in_capture: str, refused: str) -> str:
 def _kind_name(kind: Any) -> str:
     try:
         return str(kind.__name__)
-    except Exception:  # it was called by hand, with anything
+    except Exception as error:  # it was called by hand, with anything
+        let_through(error)
         return "error"
 
 
@@ -908,6 +931,7 @@ def _describe(error: object) -> str:
     name = type(error).__name__
     try:
         text = str(error)
-    except Exception:  # whatever the program's object raises
+    except Exception as raised:  # whatever the program's object raises
+        let_through(raised)
         text = ""
     return shorten(f"{name}: {text}", LONGEST_DESCRIPTION) if text else name
