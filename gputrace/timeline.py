@@ -10,6 +10,8 @@ It knows no driver, no threads and no file: it is given edges in order and hands
 
 from __future__ import annotations
 
+from _heapq import heapify, heappop, heappush  # the builtin part of `heapq`
+
 from gputrace.hot.drain import ABANDONED
 from gputrace.model import BEGIN, END, INSTANT, SLICE, Track
 
@@ -63,10 +65,11 @@ class Counts:
 class Lane:
     """One track of a row: what is open on it, outermost first, and the edges not yet given to the writer."""
 
-    __slots__ = ("key", "last_ns", "out", "stack", "track")
+    __slots__ = ("index", "key", "last_ns", "out", "stack", "track")
 
-    def __init__(self, track: Track) -> None:
+    def __init__(self, track: Track, index: int = 0) -> None:
         self.track = track
+        self.index = index
         self.stack: list[Hashable] = []
         self.key: Hashable = None  # whose scoped spans may nest here now
         self.out: list[Edge] = []
@@ -85,6 +88,8 @@ class LaneSet:
         self._open_lane = open_lane
         self._counts = counts
         self.lanes: list[Lane] = []
+        self.touched: list[Lane] = []  # lanes with edges that the writer does not have
+        self._empty: list[int] = []  # a heap of the lanes with nothing open: there may be thousands of lanes
         self._owned: dict[Hashable, Lane] = {}  # by key: the lane whose innermost span is of that key
         self._lane_of: dict[Hashable, Lane] = {}  # of each open span
 
@@ -97,18 +102,32 @@ class LaneSet:
             lane = self._owned.get(key)
             if lane is not None and len(lane.stack) < DEEPEST:
                 return lane
-        for lane in self.lanes:
-            if not lane.stack and lane.last_ns <= ts + CLOSE_NS:
+        if self._empty:
+            lane = self.lanes[self._empty[0]]
+            if lane.last_ns <= ts + CLOSE_NS:
                 return lane
-        lane = Lane(self._open_lane(len(self.lanes)))
+        index = len(self.lanes)
+        lane = Lane(self._open_lane(index), index)
         self.lanes.append(lane)
+        heappush(self._empty, index)
         return lane
+
+    def emit(self, lane: Lane, edge: Edge) -> None:
+        """Draw an edge on a lane."""
+        if not lane.out:
+            self.touched.append(lane)
+        lane.out.append(edge)
 
     def begin(self, lane: Lane, item: Hashable, key: Hashable) -> None:
         """``item`` is open on the lane that was chosen for it."""
         lane.stack.append(item)
         self._lane_of[item] = lane
         if len(lane.stack) == 1:
+            if self._empty[0] == lane.index:
+                heappop(self._empty)
+            else:  # a lane below it was empty, but not yet free
+                self._empty.remove(lane.index)
+                heapify(self._empty)
             lane.key = key
             if key is not None:
                 self._owned[key] = lane
@@ -124,9 +143,11 @@ class LaneSet:
         lane.last_ns = ts
         self.cut_down_to(lane, item, ts)
         lane.stack.pop()
-        lane.out.append((ts, END, None, args, 0, 0))
-        if not lane.stack and self._owned.get(lane.key) is lane:
-            del self._owned[lane.key]
+        self.emit(lane, (ts, END, None, args, 0, 0))
+        if not lane.stack:
+            heappush(self._empty, lane.index)
+            if self._owned.get(lane.key) is lane:
+                del self._owned[lane.key]
         return ts
 
     def cut_down_to(self, lane: Lane, item: Hashable, ts: int) -> None:
@@ -134,11 +155,12 @@ class LaneSet:
         while lane.stack[-1] != item:
             self._counts.out_of_order += 1
             self._lane_of.pop(lane.stack.pop(), None)
-            lane.out.append((ts, END, None, {"ended": "a span around it was closed first"}, 0, 0))
+            self.emit(lane, (ts, END, None, {"ended": "a span around it was closed first"}, 0, 0))
 
     def flush(self, write: Writer) -> None:
         """Hand every lane's new edges to the writer."""
-        for lane in self.lanes:
+        touched, self.touched = self.touched, []
+        for lane in touched:
             lane.flush(write)
 
     @property
@@ -237,7 +259,7 @@ class HostTimeline:
             self._counts.clamped += 1
             ts = lane.last_ns
         lane.last_ns = ts
-        lane.out.append((ts, BEGIN, span.name, span.args, flow, 0))
+        self.lanes.emit(lane, (ts, BEGIN, span.name, span.args, flow, 0))
         self.lanes.begin(lane, span.flow, span.scope)
 
     def flush(self, write: Writer) -> None:
@@ -333,6 +355,8 @@ class StreamTimeline:
                 if ts < lane.last_ns:
                     counts.clamped += 1
                     ts = lane.last_ns
+            if not lane.out:
+                lanes.touched.append(lane)
             if end_device_ns is None:
                 leaf_key = None
                 lane.out.append((ts, BEGIN, name, args, flow, 0))
@@ -394,7 +418,7 @@ class StreamTimeline:
         self._counts.unreadable += 1
         lane = self.lanes.choose(None, self.last_ns)
         self.last_ns = lane.last_ns = max(self.last_ns, enqueued_ns, lane.last_ns)
-        lane.out.append((self.last_ns, INSTANT, name, {**(end_args or {}), **(args or {})}, 0, 0))
+        self.lanes.emit(lane, (self.last_ns, INSTANT, name, {**(end_args or {}), **(args or {})}, 0, 0))
 
     def flush(self, write: Writer) -> None:
         """Hand the new edges to the writer."""

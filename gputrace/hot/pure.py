@@ -297,7 +297,7 @@ class Span:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.again:
-            other = self._entered_by(_getframe(1))
+            other = _last_use(self.again, _getframe(1))
             if other is not None:
                 other.__exit__(kind, error, trace)
                 return
@@ -380,13 +380,14 @@ class Span:
         self.again.append((get_ident(), _scope(frame), made))
         return made
 
-    def _entered_by(self, frame: Any) -> Span | None:
-        """The last use behind this object of this thread and task; None if its own use is the one that ends."""
-        again, who = self.again or [], (get_ident(), _scope(frame))
-        for index in range(len(again) - 1, -1, -1):
-            if again[index][:2] == who:
-                return again.pop(index)[2]
-        return None
+
+def _last_use(again: list[tuple[int, int, Span]], frame: Any) -> Span | None:
+    """The last use of a shared object by this thread and task, taken off the list; None if none is there."""
+    who = (get_ident(), _scope(frame))
+    for index in range(len(again) - 1, -1, -1):
+        if again[index][:2] == who:
+            return again.pop(index)[2]
+    return None
 
 
 class Window(Span):
@@ -492,20 +493,31 @@ _stats = _Stats()
 
 
 class _Off:
-    """What `span` returns with tracing off: does nothing, but decorates for later."""
+    """What `span` returns with tracing off: does nothing, unless it is kept and entered when tracing is on."""
 
-    __slots__ = ("args", "name", "stream")
+    __slots__ = ("again", "args", "name", "stream")
 
     def __init__(self, name: str, stream: Any, args: dict[str, Any]) -> None:
         self.name = name
         self.stream = stream
         self.args = args
+        self.again: list[tuple[int, int, Span]] | None = None  # as a span's
 
     def __enter__(self) -> _Off:
+        if _on:
+            made = span(self.name, self.stream, **self.args)
+            if isinstance(made, Span):
+                if self.again is None:
+                    self.again = []
+                self.again.append((get_ident(), _scope(_getframe(1)), made))
+                made.__enter__()
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        return None
+        if self.again:
+            made = _last_use(self.again, _getframe(1))
+            if made is not None:
+                made.__exit__(kind, error, trace)
 
     def __call__(self, function: Any) -> Any:
         from gputrace.hot.decorate import decorate

@@ -116,3 +116,21 @@ def test_a_class_around_a_span_in_generators(tmp_path: Path) -> None:
     assert between.ts + between.dur <= b_slice.ts + b_slice.dur, "B ends where it ended"
     (plain,), (inside,) = run.named("plain"), run.named("inside")
     assert (plain.track_id, plain.depth, inside.depth) == (inside.track_id, 0, 1)
+
+
+def test_made_before_tracing_and_entered_when_it_is_on(tmp_path: Path) -> None:
+    """A library's module-level span, and a decorator applied at import."""
+    early = gputrace.span("early", k=1)
+    plain = gputrace.span("plain")
+    with early, plain:
+        pass
+    with recording(tmp_path, "host") as run:
+        with early, plain, early:
+            pass
+        with plain:
+            pass
+    with early, plain:
+        pass
+    assert [(each.name, each.depth) for each in run.host] == [("early", 0), ("plain", 1), ("early", 2), ("plain", 0)]
+    assert {each.args.get("k") for each in run.named("early")} == {1}
+    assert run.report["unfinished"] == 0
