@@ -354,8 +354,9 @@ def test_the_file_says_what_was_recorded(tmp_path: Path) -> None:
 #: What `import gputrace` may add to an interpreter that has nothing. Add to it with care: every process of a traced
 #: program pays.
 STANDARD = """
-    __future__ _bisect _collections _collections_abc _contextvars _functools _heapq _operator _stat atexit bisect
-    collections contextlib errno fcntl functools genericpath itertools keyword operator os os.path posixpath reprlib stat types
+    __future__ _bisect _collections _collections_abc _contextvars _functools _heapq _operator _stat atexit
+    bisect collections contextlib errno fcntl functools genericpath itertools keyword operator os os.path
+    posixpath reprlib stat types
 """
 
 
