@@ -161,23 +161,29 @@ class Chrome(Exporter):
 
 
 class _Flows:
-    """Which end of a flow an edge is: the first one written starts it, the second finishes and forgets it."""
+    """Which end of a flow an edge is: the first one written starts it, the second finishes and forgets it.
+
+    An arrow may not lead back in time: the engine drops it. A window placed before its own launch, as one may be within
+    its stated uncertainty, has its arrow end where it starts, which lies inside the window all the same.
+    """
 
     __slots__ = ("_base", "_open")
 
     def __init__(self, process_number: int) -> None:
         self._base = process_number << 44  # the engine takes an int or hexadecimal text for an id, nothing else
-        self._open: dict[int, None] = {}
+        self._open: dict[int, int] = {}  # by flow: when it started, in ns
 
-    def line(self, flow: int, place: str, time: str) -> str:
-        if flow in self._open:
-            del self._open[flow]
+    def line(self, flow: int, place: str, ns: int) -> str:
+        start_ns = self._open.pop(flow, None)
+        if start_ns is not None:
+            ns = max(ns, start_ns)
             phase = '"f","bp":"e"'
         else:
             if len(self._open) >= FLOWS_KEPT:
                 del self._open[next(iter(self._open))]  # the oldest: its other end was dropped, or comes too late
-            self._open[flow] = None
+            self._open[flow] = ns
             phase = '"s"'
+        time = f"{ns // 1000}{_TAILS[ns % 1000]}"
         return f'{{"ph":{phase},{place}"cat":"flow","name":"flow","id":"{self._base + flow:#x}","ts":{time}'
 
 
@@ -211,25 +217,25 @@ class _Lines:
             last = ns
             time = f"{ns // 1000}{tails[ns % 1000]}"
             if args or flow:
-                append(self._any(time, BEGIN if kind == SLICE else kind, name, args, flow))
+                append(self._any(ns, time, BEGIN if kind == SLICE else kind, name, args, flow))
             elif kind == END:
                 append(end + time)
             elif kind in _BEGINS and name in begins:
                 append(begins[name] + time)
             else:
-                append(self._any(time, BEGIN if kind == SLICE else kind, name, args, flow))
+                append(self._any(ns, time, BEGIN if kind == SLICE else kind, name, args, flow))
             if kind == SLICE:
                 last = max(end_ns - base, ns)
                 append(f"{end}{last // 1000}{tails[last % 1000]}")
         self._last_ns = last
         return "".join(out)
 
-    def _any(self, time: str, kind: int, name: str | int | float | None, args: Args | None, flow: int) -> str:
-        """The lines of any edge; ``time`` closes the line. Leaves what makes a begin like this one fast."""
+    def _any(self, ns: int, time: str, kind: int, name: str | int | float | None, args: Args | None, flow: int) -> str:
+        """The lines of any edge at ``ns``; ``time`` says so and closes the line. Leaves what makes its like fast."""
         if kind == COUNTER:
             assert isinstance(name, (int, float))
             return f'{self._sample}{_number(name)}}},"ts":{time}'
-        joined = self._flows.line(flow, self._place, time) if flow else ""
+        joined = self._flows.line(flow, self._place, ns) if flow else ""
         extra = f'"args":{jsontext.mapping(args)},' if args else ""
         if kind == END:
             # A flow's line binds to the innermost open slice: it comes before the end, and behind a begin.

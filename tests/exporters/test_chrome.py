@@ -175,3 +175,21 @@ def test_another_recordings_base() -> None:
     script.add(script.thread(), (2_000, BEGIN, "x"))
     shard = script.shard(Chrome, Recording(RECORDING.id, BASE + 500, 0))
     assert b'"ts":1.500}' in shard
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_arrow_to_a_window_drawn_before_its_own_launch(whole: bool) -> None:
+    """Within its uncertainty a window may seem to begin first: the engine drops an arrow that leads back in time."""
+    script = Script()
+    window = [(4_000, SLICE, "gpu", None, 1, 9_000)]
+    if not whole:
+        window = [(4_000, BEGIN, "gpu", None, 1), (9_000, END)]  # type: ignore[list-item]
+    script.add(script.thread(), (5_000, SLICE, "host", None, 1, 6_000))
+    script.add(script.stream(), *window)
+    engine = Engine(write(Chrome, script))
+    arrows = engine.query(
+        "select o.name as a, i.name as b from flow join slice o on o.id = slice_out join slice i on i.id = slice_in"
+    )
+    assert arrows == [{"a": "host", "b": "gpu"}]
+    (gpu,) = (each for each in slices(engine) if each.name == "gpu")
+    assert gpu.dur == 5_000
