@@ -69,3 +69,34 @@ def on_device(value: Any) -> bool:
 def shorten(text: str, longest: int) -> str:
     """At most ``longest`` characters of the text, the last of them an ellipsis where some were cut."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def as_name(name: Any) -> str:
+    """A name as exporters may have it, made on the program's own thread."""
+    if type(name) is str:
+        return name
+    try:
+        return shorten(str(name), LONGEST_DESCRIPTION)
+    except Exception as error:  # whatever the program's object raises
+        let_through(error)
+        return f"<{type(name).__name__}>"
+
+
+def kind_name(kind: Any) -> str:
+    try:
+        return str(kind.__name__)
+    except Exception as error:  # it was called by hand, with anything
+        let_through(error)
+        return "error"
+
+
+def describe(error: object) -> str:
+    if type(error) is str:
+        return shorten(error, LONGEST_DESCRIPTION)
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception as raised:  # whatever the program's object raises
+        let_through(raised)
+        text = ""
+    return shorten(f"{name}: {text}", LONGEST_DESCRIPTION) if text else name

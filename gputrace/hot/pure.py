@@ -28,7 +28,9 @@ from sys import _getframe, getrefcount
 from gputrace.errors import DeviceError
 from gputrace.fence import let_through
 from gputrace.hostclock import now_ns
-from gputrace.hot.arguments import LONGEST_DESCRIPTION, on_device, sanitize, shorten
+from gputrace.hot.arguments import as_name, describe, kind_name, on_device, sanitize
+from gputrace.hot.marks import FailureMark, Instant, Sample
+from gputrace.hot.scope import ENTERS, PLAIN, SUSPENDABLE, find_scope, running_loop, task_scope
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,20 +70,12 @@ MOST_SPANS: Final = 262_144
 
 # A fresh span is in no list, an open one once in its thread's buffer, an ended one twice; a closed one is done with.
 _FRESH, _OPEN, _ENDED, _CLOSED = 0, 1, 2, 3
-# inspect.CO_GENERATOR, CO_COROUTINE and CO_ASYNC_GENERATOR; importing inspect costs 10 ms.
-_GENERATOR: Final = 0x20 | 0x200
-_COROUTINE: Final = 0x80
-_SUSPENDABLE: Final = _GENERATOR | _COROUTINE
-#: Functions that enter a span for whoever wrote the ``with``.
-_ENTERS: Final = frozenset(("enter_context", "__enter__", "__aenter__"))
 #: What a binding raises for a result code that it does not know, or a function that the driver lacks. Nothing wider:
 #: the program's signal handlers run between our lines, and what they raise is the program's.
 BINDING_ERRORS: Final = (ValueError, TypeError, AttributeError, RuntimeError, DeviceError)
 INVALID_HANDLE: Final = 400  # CUDA_ERROR_INVALID_HANDLE
 CAPTURE_IMPLICIT: Final = 906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the legacy stream, beside one being captured
 _NEVER_CLOSED: Final = "never closed"
-#: Spans that nest by their place in the code: see `Span.scope`.
-PLAIN: Final = 0
 
 
 class Pool(list["Span"]):
@@ -190,9 +184,6 @@ _nowhere.closed = True
 _resolve: Callable[[Any], StreamQueue | None]
 _lend: Callable[[], Span | None]
 _modules = sys.modules
-# asyncio's own functions, once the program has imported it.
-_running_loop: Callable[[], Any] | None = None
-_current_task: Callable[[Any], Any]
 
 
 class Span:
@@ -269,10 +260,10 @@ class Span:
             thread = made.thread = _new_thread()
         # Who can be suspended with this span open? A generator's or coroutine's frame says so; a task, by its loop.
         code = _getframe(1).f_code
-        if code.co_flags & _SUSPENDABLE or code.co_name in _ENTERS:
-            made.scope = _scope(_getframe(1))
-        elif ("_asyncio" in _modules and (_running_loop or _find_running_loop)() is not None) or "greenlet" in _modules:
-            made.scope = _task_scope()
+        if code.co_flags & SUSPENDABLE or code.co_name in ENTERS:
+            made.scope = find_scope(_getframe(1))
+        elif ("_asyncio" in _modules and running_loop[0]() is not None) or "greenlet" in _modules:
+            made.scope = task_scope()
         queue = made.queue
         made.t0 = now_ns()
         made.state = _OPEN
@@ -304,7 +295,7 @@ class Span:
         if self.state != _OPEN:
             return
         if kind is not None and kind is not GeneratorExit:  # which is a generator's way to end early
-            self.error = _kind_name(kind)
+            self.error = kind_name(kind)
         queue = self.gpu
         self.t1 = now_ns()
         if queue is None:
@@ -377,13 +368,13 @@ class Span:
             made.name, made.args, made.queue = self.name, self.args, None
         if self.again is None:
             self.again = []
-        self.again.append((get_ident(), _scope(frame), made))
+        self.again.append((get_ident(), find_scope(frame), made))
         return made
 
 
 def _last_use(again: list[tuple[int, int, Span]], frame: Any) -> Span | None:
     """The last use of a shared object by this thread and task, taken off the list; None if none is there."""
-    who = (get_ident(), _scope(frame))
+    who = (get_ident(), find_scope(frame))
     for index in range(len(again) - 1, -1, -1):
         if again[index][:2] == who:
             return again.pop(index)[2]
@@ -425,7 +416,7 @@ class Window(Span):
     def failure(self, error: object) -> None:
         """Something failed inside: the window still closes, and its slice carries the error."""
         if self.state == _OPEN:
-            self.error = _describe(error)
+            self.error = describe(error)
 
     def abandon(self) -> None:
         """Drop the window: no closing event is recorded, and its slice, if already drawn, ends where its stream is."""
@@ -438,42 +429,6 @@ class Window(Span):
         if error is not None:
             self.failure(error)
         self.close()
-
-
-class _Instant:
-    """A moment on a host thread."""
-
-    __slots__ = ("args", "name", "t0")
-    host_open = None  # neither begin nor end: see `Span.host_open`
-    value = None
-
-    def __init__(self, name: str, t0: int, args: Args | None) -> None:
-        self.name = name
-        self.t0 = t0
-        self.args = args
-
-
-class _Sample:
-    """A value of a counter."""
-
-    __slots__ = ("name", "t0", "unit", "value")
-    host_open = None
-
-    def __init__(self, name: str, t0: int, value: int | float, unit: str) -> None:
-        self.name = name
-        self.t0 = t0
-        self.value = value
-        self.unit = unit
-
-
-class FailureMark:
-    """In a stream's queue: every window open at this position failed."""
-
-    __slots__ = ("error",)
-    gpu_open = None  # neither begin nor end: see `Span.gpu_open`
-
-    def __init__(self, error: str) -> None:
-        self.error = error
 
 
 class _Stats:
@@ -509,7 +464,7 @@ class _Off:
             if isinstance(made, Span):
                 if self.again is None:
                     self.again = []
-                self.again.append((get_ident(), _scope(_getframe(1)), made))
+                self.again.append((get_ident(), find_scope(_getframe(1)), made))
                 made.__enter__()
         return self
 
@@ -570,7 +525,7 @@ def span(name: str, /, stream: Any = None, **args: Any) -> SpanLike:
         if new is None:
             return _Off(name, stream, args)
         made = new
-    made.name = name if type(name) is str else _text(name)
+    made.name = name if type(name) is str else as_name(name)
     made.queue = queue
     made.args = sanitize(args) if args else None
     return made
@@ -600,7 +555,7 @@ def instant(name: str, /, **args: Any) -> None:
     if _on:
         thread = _buffer()
         if len(thread.edges) < MOST_SPANS:
-            thread.append(_Instant(_text(name), now_ns(), sanitize(args) if args else None))
+            thread.append(Instant(as_name(name), now_ns(), sanitize(args) if args else None))
         else:
             _stats.dropped_spans += 1
 
@@ -619,11 +574,11 @@ def counter(name: str, value: float, unit: str = "") -> None:
                 value = int(value) if isinstance(value, int) else float(value)
             except Exception as error:  # whatever the program's object raises
                 let_through(error)
-                complain(f"counter {_text(name)!r} got a {kind.__name__} that is no number: {_describe(error)}")
+                complain(f"counter {as_name(name)!r} got a {kind.__name__} that is no number: {describe(error)}")
                 return
         thread = _buffer()
         if len(thread.edges) < MOST_SPANS:
-            thread.append(_Sample(_text(name), now_ns(), value, _text(unit)))
+            thread.append(Sample(as_name(name), now_ns(), value, as_name(unit)))
         else:
             _stats.dropped_spans += 1
 
@@ -640,7 +595,7 @@ def failure(error: object, stream: Any = None) -> None:
     else:
         queue = _queue_of(stream)
         hit = [] if queue is None else [queue]
-    mark = FailureMark(_describe(error))
+    mark = FailureMark(describe(error))
     for queue in hit:
         queue.append(mark)
 
@@ -840,83 +795,6 @@ def _thread_name() -> str:
         return ""
 
 
-def _scope(frame: Any) -> int:
-    """Whose suspension can leave a span open that is opened in this frame: a generator's or a coroutine's identity, the
-    running task's, or `PLAIN`.
-
-    A generator that contextlib is driving, contextlib's own functions and ``__enter__`` methods run straight down their
-    caller: what counts is whoever wrote the ``with``. A coroutine is its task's; without asyncio, its outermost one's.
-    """
-    try:
-        while frame is not None:
-            flags = frame.f_code.co_flags
-            caller = frame.f_back
-            if not _is_contextlib(frame) and frame.f_code.co_name not in _ENTERS:
-                if flags & _GENERATOR and not _is_contextlib(caller):
-                    return id(frame)
-                if flags & _COROUTINE:
-                    return _task_scope() or id(_outermost_coroutine(frame))
-                if not flags & _GENERATOR:
-                    return _task_scope()
-            frame = caller
-    except Exception as error:
-        let_through(error)  # else a frame of an unheard-of kind: the span is taken for plain
-    return _task_scope()
-
-
-def _is_contextlib(frame: Any) -> bool:
-    return frame is not None and frame.f_globals.get("__name__") == "contextlib"
-
-
-def _outermost_coroutine(frame: Any) -> Any:
-    while frame.f_back is not None and frame.f_back.f_code.co_flags & _COROUTINE:
-        frame = frame.f_back
-    return frame
-
-
-def _task_scope() -> int:
-    """The running asyncio task's or greenlet's identity, `PLAIN` outside any."""
-    if "_asyncio" in _modules:
-        loop = (_running_loop or _find_running_loop)()
-        task = None if loop is None else _current_task(loop)
-        if task is not None:
-            return id(task)
-    if "greenlet" in _modules:
-        try:
-            current = _modules["greenlet"].getcurrent()
-            return PLAIN if current.parent is None else id(current)
-        except Exception as error:  # half imported
-            let_through(error)
-            return PLAIN
-    return PLAIN
-
-
-def _find_running_loop() -> Any:
-    """Find asyncio's C functions, without importing asyncio, and ask once. Python 3.11 has a dict of tasks by loop
-    instead. None while asyncio is half imported.
-    """
-    global _running_loop, _current_task
-    try:
-        module = _modules["_asyncio"]
-        _current_task = getattr(module, "current_task", None) or module._current_tasks.get
-        _running_loop = module._get_running_loop
-        return _running_loop()
-    except Exception as error:
-        let_through(error)
-        return None
-
-
-def _text(name: Any) -> str:
-    """A name as exporters may have it, made on the program's own thread."""
-    if type(name) is str:
-        return name
-    try:
-        return shorten(str(name), LONGEST_DESCRIPTION)
-    except Exception as error:  # whatever the program's object raises
-        let_through(error)
-        return f"<{type(name).__name__}>"
-
-
 def _why_not(captured: Any, in_capture: str, refused: str) -> str:
     """Why a stream takes no event now, by what its device answered; counted. A refused queue says so itself."""
     code = captured[0]
@@ -927,23 +805,3 @@ def _why_not(captured: Any, in_capture: str, refused: str) -> str:
         return f"{refused} (error {int(code)})"
     _stats.uncaptured += 1
     return in_capture
-
-
-def _kind_name(kind: Any) -> str:
-    try:
-        return str(kind.__name__)
-    except Exception as error:  # it was called by hand, with anything
-        let_through(error)
-        return "error"
-
-
-def _describe(error: object) -> str:
-    if type(error) is str:
-        return shorten(error, LONGEST_DESCRIPTION)
-    name = type(error).__name__
-    try:
-        text = str(error)
-    except Exception as raised:  # whatever the program's object raises
-        let_through(raised)
-        text = ""
-    return shorten(f"{name}: {text}", LONGEST_DESCRIPTION) if text else name
