@@ -491,6 +491,18 @@ class _Off:
         return None
 
 
+class _Dropped(_Off):
+    """What `span` returns at memory's bound: counted, and not tried again when it is entered."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> _Off:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        return None
+
+
 _off_by_name: dict[str, _Off] = {}
 
 
@@ -523,7 +535,7 @@ def span(name: str, /, stream: Any = None, **args: Any) -> SpanLike:
     except IndexError:
         new, queue = _make(queue)
         if new is None:
-            return _Off(name, stream, args)
+            return _Dropped(name, stream, args)
         made = new
     made.name = name if type(name) is str else as_name(name)
     made.queue = queue
