@@ -11,7 +11,7 @@ It knows no driver and takes no anchors (see `anchoring.py`). Host time is CLOCK
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from _bisect import bisect_left  # the builtin part of `bisect`
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

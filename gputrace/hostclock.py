@@ -7,8 +7,6 @@ which also counts suspends, so one offset a recording leads from one to the othe
 from __future__ import annotations
 
 import time
-from functools import partial
-from types import BuiltinFunctionType
 
 from gputrace.model import ClockSnapshot
 
@@ -16,14 +14,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
+def _monotonic() -> Callable[[], int]:
+    """CLOCK_MONOTONIC's reader, as an object of its own: a tool that freezes time for a test replaces the functions of
+    `time` wherever it finds them, and a trace must not stand still with it.
+    """
+    if type(time.monotonic_ns).__name__ == "builtin_function_or_method":
+        return time.monotonic_ns.__call__
+    read, clock = time.clock_gettime_ns, time.CLOCK_MONOTONIC  # imported while time was frozen
+
+    def monotonic_ns() -> int:
+        return read(clock)
+
+    return monotonic_ns
+
+
 #: The time inside gputrace: CLOCK_MONOTONIC on Linux, its nearest kin elsewhere. A span reads it twice, so it is C all
-#: the way. It is bound once, and to an object of its own: a tool that freezes time for a test replaces the functions of
-#: `time`, wherever it finds them, and a trace must not stand still with it.
-now_ns: Callable[[], int]
-if isinstance(time.monotonic_ns, BuiltinFunctionType):
-    now_ns = time.monotonic_ns.__call__
-else:  # imported while time was frozen
-    now_ns = partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC)
+#: the way.
+now_ns = _monotonic()
 
 # A read of two or three clocks takes well under a microsecond unless the thread is interrupted between them; of a few
 # tries one is not.
