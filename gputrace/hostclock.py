@@ -13,6 +13,7 @@ from gputrace.model import ClockSnapshot
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 
 def _monotonic() -> Callable[[], int]:
@@ -20,7 +21,8 @@ def _monotonic() -> Callable[[], int]:
     `time` wherever it finds them, and a trace must not stand still with it.
     """
     if type(time.monotonic_ns).__name__ == "builtin_function_or_method":
-        return time.monotonic_ns.__call__
+        reader: Any = time.monotonic_ns
+        return reader.__call__  # type: ignore[no-any-return]
     read, clock = time.clock_gettime_ns, time.CLOCK_MONOTONIC  # imported while time was frozen
 
     def monotonic_ns() -> int:
