@@ -71,6 +71,10 @@ class Collector:
                 raise
         return True
 
+    def dismiss(self) -> None:
+        """Ask the thread to stop; for the thread itself, which cannot wait for its own end."""
+        self._stopping = True
+
     def ring(self) -> None:
         """Do not wait for the period's end."""
         try:

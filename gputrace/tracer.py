@@ -114,6 +114,7 @@ class Tracer:
             return
         if not self._collector.stop(deadline_s):
             self.tell("the collector did not come to its end in time: the last slices may be missing")
+            self._report()
             return
         with self._cycle_lock:
             self._flush(hostclock.now_ns() + round(deadline_s * 1e9))
@@ -383,10 +384,7 @@ class Tracer:
                     self._file.close()
                 except OSError:
                     pass
-        try:
-            self.folder.write_report(self.number, self.report())
-        except OSError:
-            pass  # the folder is gone, or the disk is full: the shard's own tail says what it can
+        self._report()
 
     def report(self) -> dict[str, int | str | list[str]]:
         """What this process recorded and what it gave up, by name."""
@@ -418,14 +416,17 @@ class Tracer:
             return
         self._broken = True
         hot.switch_off()
-        self._collector._stopping = True
+        self._collector.dismiss()
         kind = type(error).__name__
-        text = f"tracing of process {self.pid} stopped: {kind}: {error}"
-        self.tell(text)
+        self.tell(f"tracing of process {self.pid} stopped: {kind}: {error}")
+        self._report()
+
+    def _report(self) -> None:
+        """Say what this process recorded, if it can be said anywhere: the program's own stderr is no place for it."""
         try:
             self.folder.write_report(self.number, self.report())
         except OSError:
-            pass  # the folder is gone with its recording, or out of reach: the program's stderr is its own
+            pass  # the folder is gone with its recording, out of reach, or its disk is full
 
     def _open_exporter(self) -> Exporter:
         if self._exporter is None:
