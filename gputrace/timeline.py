@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from _heapq import heapify, heappop, heappush  # the builtin part of `heapq`
 
-from gputrace.hot.drain import ABANDONED
+from gputrace.hot.drain import ABANDONED, NEVER_CLOSED
 from gputrace.model import BEGIN, END, INSTANT, SLICE, Track
 
 TYPE_CHECKING = False
@@ -405,7 +405,7 @@ class StreamTimeline:
         elif flow in self._unread:
             self._draw_unread(flow, args)
         else:
-            self._counts.failed += args is not ABANDONED
+            self._counts.failed += args is not ABANDONED and args != NEVER_CLOSED
             self.last_ns = self.lanes.end(flow, self.last_ns, self._with_failure(flow, args))
 
     def _with_failure(self, flow: int, args: Args | None) -> Args | None:

@@ -38,7 +38,7 @@ def tell(summary: Summary, quiet: bool) -> None:
         facts.append(f"{_many(summary.failed, 'window')} failed or could not be read")
     for count, what in [
         (summary.capture_skipped, "left out during graph capture"),
-        (summary.unfinished, "still open at the end"),
+        (summary.unfinished, "slices still open"),
     ]:
         if count:
             facts.append(f"{count:,} {what}")

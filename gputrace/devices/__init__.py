@@ -104,7 +104,7 @@ def choose(kind: str, initialise: bool = True) -> tuple[str, str]:
     if probe.found:
         return "cuda", f"cuda: {probe.reason}"
     if kind == "cuda":
-        raise NoDriver(f"--device cuda cannot be used: {probe.reason}")
+        raise NoDriver(f"the device cuda cannot be used: {probe.reason}")
     return "host", f"host spans only: {probe.reason}"
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 NOT_READY: Final = 600  # CUDA_ERROR_NOT_READY
 #: What the end of a window says that was given up on purpose.
 ABANDONED: Final[Args] = {"ended": "abandoned"}
+#: And of one that nobody could close any more.
+NEVER_CLOSED: Final[Args] = {"ended": "never closed"}
 _ABANDONED_REASON: Final = ABANDONED["ended"]
 
 

@@ -29,6 +29,7 @@ from gputrace.errors import DeviceError
 from gputrace.fence import let_through
 from gputrace.hostclock import now_ns
 from gputrace.hot.arguments import as_name, describe, kind_name, on_device, sanitize
+from gputrace.hot.drain import NEVER_CLOSED
 from gputrace.hot.marks import FailureMark, Instant, Sample
 from gputrace.hot.scope import ENTERS, PLAIN, SUSPENDABLE, find_scope, running_loop, task_scope
 
@@ -75,7 +76,7 @@ _FRESH, _OPEN, _ENDED, _CLOSED = 0, 1, 2, 3
 BINDING_ERRORS: Final = (ValueError, TypeError, AttributeError, RuntimeError, DeviceError)
 INVALID_HANDLE: Final = 400  # CUDA_ERROR_INVALID_HANDLE
 CAPTURE_IMPLICIT: Final = 906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the legacy stream, beside one being captured
-_NEVER_CLOSED: Final = "never closed"
+_NEVER_CLOSED: Final = str(NEVER_CLOSED["ended"])
 
 
 class Pool(list["Span"]):
@@ -416,6 +417,7 @@ class Window(Span):
     def failure(self, error: object) -> None:
         """Something failed inside: the window still closes, and its slice carries the error."""
         if self.state == _OPEN:
+            _stats.failed += self.error is None
             self.error = describe(error)
 
     def abandon(self) -> None:

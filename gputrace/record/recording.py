@@ -184,7 +184,10 @@ def recover(path: str, output: str, progress: Progress | None = None) -> Summary
         raise OutputError(f"{path} cannot be read as a recording's folder: {error.strerror}") from error
     format = formats.of_output(output)
     if format.suffix != folder.suffix:
-        raise UsageError(f"this recording is in the format {folder.suffix}: it cannot become {output}")
+        raise UsageError(
+            f"this recording is in the format {folder.suffix} and cannot become {output}: "
+            f"name the output {folder.suffix} or {folder.suffix}.gz"
+        )
     return _finish(folder, _checked(output), format, formats.load(folder.exporter), progress)
 
 

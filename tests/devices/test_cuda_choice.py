@@ -56,7 +56,7 @@ def test_a_driver_that_will_not_do_is_explained(settings: dict[str, object], rea
 
 @on_fake_driver(devices=0)
 def test_cuda_asked_for_and_not_there_is_an_error() -> None:
-    with pytest.raises(NoDriver, match=r"--device cuda cannot be used: .*sees no GPU"):
+    with pytest.raises(NoDriver, match=r"the device cuda cannot be used: .*sees no GPU"):
         choose("cuda")
 
 
@@ -84,7 +84,7 @@ for work in (lambda: choose("cuda"), lambda: open_backend("cuda")):
 """
     lines = without("cuda", program).splitlines()
     assert lines[0].startswith("('host', 'host spans only: no NVIDIA driver (libcuda.so.1")
-    assert lines[1].startswith("--device cuda cannot be used: no NVIDIA driver")
+    assert lines[1].startswith("the device cuda cannot be used: no NVIDIA driver")
     assert "pip install 'cuda-python>=12.9'" in lines[2]
 
 
