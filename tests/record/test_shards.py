@@ -57,7 +57,8 @@ def test_no_two_processes_get_the_same_number(folder: ShardFolder) -> None:
         subprocess.Popen([PYTHON, "-c", program, folder.path], stdout=subprocess.PIPE, text=True) for _ in range(4)
     ]
     taken = [number for process in processes for number in eval(process.communicate(timeout=60)[0])]
-    assert sorted(taken) == list(range(800))
+    assert len({*taken}) == len(taken) == 800
+    assert max(taken) < 1600, "a number may be passed over in a race, but not by the hundred"
 
 
 def test_a_link_in_a_shards_place_is_not_followed(folder: ShardFolder, tmp_path: Path) -> None:
