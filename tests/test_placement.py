@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.benchmarks.placement import measure
 from tests.fake_driver import require
 
-#: On a machine that is busy with other things, brackets are as wide as their neighbours make them: what must hold always
+#: On a machine that is busy with other things, brackets are as wide as those make them: what must hold always
 #: is that the bound says so. How narrow they get is asked of the best of a few runs.
 TRIES = 3
 

@@ -13,7 +13,7 @@ import pytest
 from tests.benchmarks import truth
 from tests.fake_driver import require
 
-#: On a machine that is busy with other things, brackets are as wide as their neighbours make them: what must hold always
+#: On a machine that is busy with other things, brackets are as wide as those make them: what must hold always
 #: is that the trace says so. How narrow they get is asked of the best of a few runs.
 TRIES = 3
 
