@@ -322,7 +322,13 @@ class Span:
         if code == INVALID_HANDLE:
             queue.forget()
             fresh = _resolve(queue.handle)
-            donor = None if fresh is None or fresh is queue else (fresh.free or [fresh.make()]).pop()
+            donor = None
+            if fresh is not None and fresh is not queue:
+                # Not by asking first whether the pool is empty: another thread may take the last one in between.
+                try:
+                    donor = fresh.free.pop()
+                except IndexError:
+                    donor = fresh.make()
             if fresh is not None and donor is not None:
                 # Its events for ours, each to the pool of its own context.
                 for name in ("free", "start", "end"):
@@ -367,10 +373,15 @@ class Span:
         else:  # tracing is off, or out of room: a span that nobody reads
             made = Span(_nowhere)
             made.name, made.args, made.queue = self.name, self.args, None
-        if self.again is None:
-            self.again = []
-        self.again.append((get_ident(), find_scope(frame), made))
+        _note_use(self, made, frame)
         return made
+
+
+def _note_use(shared: Span | _Off, made: Span, frame: Any) -> None:
+    """``made`` does the work behind a shared object, for this thread and task, until `_last_use` takes it off."""
+    if shared.again is None:
+        shared.again = []
+    shared.again.append((get_ident(), find_scope(frame), made))
 
 
 def _last_use(again: list[tuple[int, int, Span]], frame: Any) -> Span | None:
@@ -464,9 +475,7 @@ class _Off:
         if _on:
             made = span(self.name, self.stream, **self.args)
             if isinstance(made, Span):
-                if self.again is None:
-                    self.again = []
-                self.again.append((get_ident(), find_scope(_getframe(1)), made))
+                _note_use(self, made, _getframe(1))
                 made.__enter__()
         return self
 
@@ -665,8 +674,8 @@ def switch_off() -> None:
     _on = False
 
 
-def forget_everything() -> _Stats:
-    """A state of its own for this process or this recording: buffers, pools and queues go. Returns the old counts.
+def forget_everything() -> None:
+    """A state of its own for this process or this recording: buffers, pools, queues and counts go.
 
     Spans still open keep the buffers they were opened into, which nobody reads any more, and their queues are refused,
     so that a forked child never touches the device for its parent's windows.
@@ -677,9 +686,8 @@ def forget_everything() -> _Stats:
         queue.free.closed = True
     _host_free.closed = True
     _current_stream, _stream_used = ContextVar("gputrace.stream", default=None), False
-    stats, _stats = _stats, _Stats()
+    _stats = _Stats()
     _local_state, _threads, _queues, _all_queues, _host_free = _local(), [], {}, [], Pool()
-    return stats
 
 
 def complain(text: str) -> None:
