@@ -10,6 +10,7 @@ from gputrace.model import COUNTER_TRACK, GROUP, LANE, STREAM, THREAD, Track
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from gputrace.devices.base import Device
     from gputrace.model import Args, Edge, Exporter
@@ -64,29 +65,9 @@ class Tracks:
     def close(self, track: Track) -> None:
         self._exporter().close_track(track)
 
-    def _open(
-        self,
-        kind: str,
-        name: str,
-        *,
-        parent: Track | None = None,
-        tid: int = 0,
-        order: int = 0,
-        merge_key: str = "",
-        unit: str = "",
-        labels: Args | None = None,
-    ) -> Track:
-        track = Track(
-            self._next_id,
-            kind,
-            name,
-            parent=parent,
-            tid=tid,
-            order=order,
-            merge_key=merge_key,
-            unit=unit,
-            labels=labels,
-        )
+    def _open(self, kind: str, name: str, **more: Any) -> Track:
+        """Make a track and announce it. ``more`` is as `Track` takes it."""
+        track = Track(self._next_id, kind, name, **more)
         self._next_id += 1
         self._exporter().open_track(track)
         return track
