@@ -91,6 +91,10 @@ class Chrome(Exporter):
             end = _last(shard, _LINE_END, start)
         return end
 
+    @classmethod
+    def resume(cls, file: IO[bytes], recording: Recording, process: Process) -> Chrome:
+        return _Resumed(file, recording, process)
+
     def __init__(self, file: IO[bytes], recording: Recording, process: Process) -> None:
         self._output = Output(file)
         self._process = process
@@ -99,6 +103,10 @@ class Chrome(Exporter):
         self._group_pids: dict[int, int] = {}  # by track id
         self._counter_names: dict[tuple[int, str], int] = {}  # how many counters of a process bear a name
         self._flows = _Flows(process.number)
+        self._describe_process()
+
+    def _describe_process(self) -> None:
+        process = self._process
         facts: dict[str, object] = {"number": process.number, "command_line": process.command_line}
         self._emit(
             _metadata("process_name", process.pid, 0, jsontext.mapping({"name": process.name})),
@@ -118,7 +126,7 @@ class Chrome(Exporter):
             name = track.name if count == 1 else f"{track.name} ({count})"
             self._tracks[track.id] = _Lines(pid, 0, self._base_ns, self._flows, name, track.unit or "value")
             return
-        tid = track.tid if track.kind == THREAD and 0 < track.tid < _MADE_UP else _MADE_UP + track.id
+        tid = _tid(track)
         self._tracks[track.id] = _Lines(pid, tid, self._base_ns, self._flows)
         # A lane stands behind the thread it belongs to: same index, larger tid.
         order = track.parent.order if track.kind == LANE and track.parent is not None else track.order
@@ -126,6 +134,9 @@ class Chrome(Exporter):
             _metadata("thread_name", pid, tid, jsontext.mapping({"name": track.name, **(track.labels or {})})),
             _metadata("thread_sort_index", pid, tid, jsontext.mapping({"sort_index": order})),
         )
+
+    def reopen_track(self, track: Track) -> None:
+        self._tracks[track.id] = _Lines(self._process.pid, _tid(track), self._base_ns, self._flows)
 
     def close_track(self, track: Track) -> None:
         self._tracks.pop(track.id, None)
@@ -160,6 +171,17 @@ class Chrome(Exporter):
         self._output.write("".join(lines).encode())
 
 
+class _Resumed(Chrome):
+    """Goes on behind a shard that has described its process."""
+
+    def __init__(self, file: IO[bytes], recording: Recording, process: Process) -> None:
+        super().__init__(file, recording, process)
+        self._flows = _ResumedFlows(process.number)
+
+    def _describe_process(self) -> None:
+        pass
+
+
 class _Flows:
     """Which end of a flow an edge is: the first one written starts it, the second finishes and forgets it.
 
@@ -183,8 +205,22 @@ class _Flows:
                 del self._open[next(iter(self._open))]  # the oldest: its other end was dropped, or comes too late
             self._open[flow] = ns
             phase = '"s"'
+        return self._line(phase, flow, place, ns)
+
+    def _line(self, phase: str, flow: int, place: str, ns: int) -> str:
         time = f"{ns // 1000}{_TAILS[ns % 1000]}"
         return f'{{"ph":{phase},{place}"cat":"flow","name":"flow","id":"{self._base + flow:#x}","ts":{time}'
+
+
+class _ResumedFlows(_Flows):
+    """Whether the shard started a flow is not known: a step goes on from its start if there is one, and is
+    passed over if not.
+    """
+
+    __slots__ = ()
+
+    def line(self, flow: int, place: str, ns: int) -> str:
+        return self._line('"t"', flow, place, ns)
 
 
 class _Lines:
@@ -263,6 +299,10 @@ def _last(file: IO[bytes], what: bytes, end: int) -> int:
             return start + found + len(what)
         end = start + len(what) - 1 if start else 0  # it may lie across two chunks
     return 0
+
+
+def _tid(track: Track) -> int:
+    return track.tid if track.kind == THREAD and 0 < track.tid < _MADE_UP else _MADE_UP + track.id
 
 
 def _metadata(name: str, pid: int, tid: int, args: str) -> str:

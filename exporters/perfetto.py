@@ -33,7 +33,7 @@ from .schema import (
     TrackDescriptor,
 )
 from .schema import ClockSnapshot as Snapshot
-from .sequence import Sequence
+from .sequence import ResumedSequence, Sequence
 from .values import fits_int64
 
 TYPE_CHECKING = False
@@ -84,6 +84,10 @@ class Perfetto(Exporter):
     def whole(cls, shard: IO[bytes]) -> int:
         return wire.whole_messages(shard, Trace.packet)
 
+    @classmethod
+    def resume(cls, file: IO[bytes], recording: Recording, process: Process) -> Perfetto:
+        return _Resumed(file, recording, process)
+
     def __init__(self, file: IO[bytes], recording: Recording, process: Process) -> None:
         self._output = Output(file)
         self._process = process
@@ -100,17 +104,17 @@ class Perfetto(Exporter):
         self._describe_process()
 
     def open_track(self, track: Track) -> None:
-        block, slot = divmod(track.id - 1, _TRACKS_A_NUMBER)
-        number = self._numbers.get(block)
-        if number is None:
-            number = self._numbers[block] = self._process.claim_number()
-        sequence, uuid = number << 12 | slot + 1, self._uuid(track.id)
+        sequence, uuid = self._sequence_id(track.id), self._uuid(track.id)
         descriptor = wire.integer(TrackDescriptor.uuid, uuid) + self._place(track)
         if track.labels:
             labels = "\n".join(f"{name}: {value}" for name, value in track.labels.items())
             descriptor += wire.string(TrackDescriptor.description, labels)
         self._output.write(_packet(sequence, TracePacket.track_descriptor, descriptor))
         self._sequences[track.id] = Sequence(sequence, uuid, self._flow_base, self._offset_ns)
+
+    def reopen_track(self, track: Track) -> None:
+        sequence = self._sequence_id(track.id)
+        self._sequences[track.id] = ResumedSequence(sequence, self._uuid(track.id), self._flow_base, self._offset_ns)
 
     def close_track(self, track: Track) -> None:
         self._sequences.pop(track.id, None)
@@ -128,6 +132,13 @@ class Perfetto(Exporter):
 
     def close(self) -> None:
         self._output.close()
+
+    def _sequence_id(self, track_id: int) -> int:
+        block, slot = divmod(track_id - 1, _TRACKS_A_NUMBER)
+        number = self._numbers.get(block)
+        if number is None:
+            number = self._numbers[block] = self._process.claim_number()
+        return number << 12 | slot + 1
 
     def _uuid(self, track_id: int) -> int:
         """A track's identity, and the process's own for 0: no two of a recording are the same, and hardly of any."""
@@ -168,6 +179,13 @@ class Perfetto(Exporter):
             merge = TrackDescriptor.SIBLING_MERGE_BEHAVIOR_BY_SIBLING_MERGE_KEY
             place += wire.string(TrackDescriptor.sibling_merge_key, track.merge_key)
         return place + wire.integer(TrackDescriptor.sibling_merge_behavior, merge)
+
+
+class _Resumed(Perfetto):
+    """Goes on behind a shard that has described its process."""
+
+    def _describe_process(self) -> None:
+        pass
 
 
 def _packet(sequence: int, number: int, body: bytes) -> bytes:

@@ -104,11 +104,13 @@ class Sequence:
         "_pack_slice",
     )
 
+    clock = INCREMENTAL_CLOCK
+
     def __init__(self, id: int, track_uuid: int, flow_base: int, offset_ns: int) -> None:
         self._id = wire.integer(TracePacket.trusted_packet_sequence_id, id)
         self._head_start = self._id + wire.integer(TracePacket.sequence_flags, TracePacket.SEQ_NEEDS_INCREMENTAL_STATE)
         track = wire.integer(TrackEventDefaults.track_uuid, track_uuid)
-        defaults = wire.integer(TracePacketDefaults.timestamp_clock_id, INCREMENTAL_CLOCK)
+        defaults = wire.integer(TracePacketDefaults.timestamp_clock_id, self.clock)
         defaults += wire.message(TracePacketDefaults.track_event_defaults, track)
         self._defaults = wire.message(TracePacket.trace_packet_defaults, defaults)
         self._flow_base = flow_base
@@ -282,6 +284,34 @@ class Sequence:
         else:
             packet = self._head_start + _EVENT_TAG + wire.sized(event) + _TIMESTAMP_TAG
         return _PACKET_TAG + wire.varint(len(packet) + missing) + packet
+
+
+class ResumedSequence(Sequence):
+    """Writes on behind what a killed process wrote of a track, knowing neither its names nor when its last edge was.
+
+    So it starts anew, and its times are BOOTTIME: a second clock snapshot in a sequence would be taken for a step of
+    its clock. Seldom used and not for long, it is simple rather than fast.
+    """
+
+    __slots__ = ()
+    clock = BuiltinClock.BUILTIN_CLOCK_BOOTTIME
+
+    def encode(self, edges: Iterable[Edge]) -> bytes:
+        out: list[bytes] = []
+        for ts, kind, name, args, flow, end_ns in edges:
+            if self._last_ns is None:
+                out.append(self._restart())
+                self._last_ns = ts
+            ts = max(ts, self._last_ns)
+            out.append(self._any(ts + self._offset_ns, BEGIN if kind == SLICE else kind, name, args, flow))
+            if kind == SLICE:
+                ts = max(ts, end_ns)
+                out.append(self._any(ts + self._offset_ns, END, None, None, 0))
+            self._last_ns = ts
+        return b"".join(out)
+
+    def _keep_head(self, name: str, event: bytes, delta: int, flow: int) -> None:
+        """No head fits: an absolute time is wider."""
 
 
 def _interned(number: int, iid: int, name: str) -> bytes:

@@ -171,6 +171,22 @@ class Exporter:
         """``file`` is empty, and takes ``write``, ``flush`` and ``close`` alone."""
         raise NotImplementedError
 
+    @classmethod
+    def resume(cls, file: IO[bytes], recording: Recording, process: Process) -> Exporter:
+        """An instance that goes on where a killed process left its shard, which has said already what the process is.
+
+        What is written to ``file``, which is empty, comes right behind the shard, cut to its last whole record. It is
+        of host tracks and counters alone, so no flow has both its ends there. Raises NotImplementedError if the format
+        cannot: what the process had not put into its shard is lost then, and the recording's summary says so.
+        """
+        raise NotImplementedError
+
+    def reopen_track(self, track: Track) -> None:
+        """Take up a THREAD or LANE track that the resumed shard announced, with all that is open on it: as
+        `open_track`, but nothing is announced. The track is as it was, but for its ``order``.
+        """
+        raise NotImplementedError
+
     def open_track(self, track: Track) -> None:
         """Announce a track. Its parent was announced before. Called once a track, before its first edge."""
         raise NotImplementedError

@@ -20,14 +20,16 @@ _AFTER_STREAMS = 1 << 16
 
 
 class Tracks:
-    """Makes tracks and passes edges on. ``exporter()`` opens the shard the first time it is asked."""
+    """Makes tracks and passes edges on. ``exporter()`` opens the shard the first time it is asked.
 
-    def __init__(self, exporter: Callable[[], Exporter]) -> None:
+    ``taken`` is the highest id in use already: new rows come behind those.
+    """
+
+    def __init__(self, exporter: Callable[[], Exporter], taken: int = 0) -> None:
         self._exporter = exporter
-        self._next_id = 1
+        self._next_id = taken + 1
         self._contexts: dict[tuple[str, int], list[int]] = {}
-        self._threads = 0
-        self._counters = 0
+        self._threads = self._counters = taken
 
     def write(self, track: Track, edges: list[Edge]) -> None:
         self._exporter().write(track, edges)
