@@ -10,6 +10,8 @@ It knows no trace format and no device. Its files, all private to the user::
     notes        one line a failure that had nobody to tell
     nested       one line a recording that was started inside this one: its output
     N.shard      what process image N wrote, in the output's own format
+    N.ring       what process image N has not put into its shard yet, while it runs or if it was killed
+    N.tail       what was drawn of such a ring, for the end of the shard
     N.report     what process image N counted
 
 Text files hold ``key=value`` lines. A line without its newline was torn by a kill and is ignored, so a folder is
@@ -123,6 +125,18 @@ class ShardFolder:
     def numbers(self) -> list[int]:
         """The shard numbers taken so far, in order."""
         return self._numbered(".shard")
+
+    def ring_path(self, number: int) -> str:
+        """Where process image ``number`` keeps what is not in its shard yet: see `gputrace.record.ringfile.Ring`."""
+        return f"{self.path}/{number}.ring"
+
+    def rings(self) -> list[int]:
+        """The shard numbers of the process images that run, or ended without a clean end; in order."""
+        return self._numbered(".ring")
+
+    def tail_path(self, number: int) -> str:
+        """Where what a killed process left in its ring is written: see `gputrace.record.salvage`."""
+        return f"{self.path}/{number}.tail"
 
     # Reports
 

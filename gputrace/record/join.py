@@ -6,14 +6,16 @@ Streaming, whatever the size; the output appears under its name only when it is 
 
 from __future__ import annotations
 
+import io
 import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from typing import IO
+    from typing import IO, Any
 
     from gputrace.model import Exporter
+    from gputrace.record.salvage import Salvaged
     from gputrace.shards import ShardFolder
 
     #: Called with (bytes done, bytes in all) of the shards as they are read.
@@ -29,14 +31,16 @@ def join(
     *,
     gzip: bool,
     metadata: Mapping[str, object],
+    salvaged: Mapping[int, Salvaged] | None = None,
     progress: Progress | None = None,
 ) -> int:
     """Write the trace to ``output`` and return its size in bytes; 0, and no file, if no shard holds anything.
 
+    ``salvaged`` says, by shard number, which shards go on in a tail (`gputrace.record.salvage`).
     The folder is left as it was: remove it with `remove` once the trace is there. An existing output is replaced at the
     end or, if anything fails, kept. Raises OSError, or whatever the exporter raises.
     """
-    shards = [(path, length) for path in map(folder.shard_path, folder.numbers()) if (length := _whole(path, exporter))]
+    shards = list(_parts(folder, exporter, salvaged or {}))
     if not shards:
         return 0
 
@@ -81,10 +85,54 @@ def remove(path: str) -> None:
             return
 
 
-def _whole(path: str, exporter: type[Exporter]) -> int:
-    """Length in bytes of what is good of a shard."""
-    with open(path, "rb") as shard:
-        return exporter.whole(shard) if os.fstat(shard.fileno()).st_size else 0
+def _parts(
+    folder: ShardFolder, exporter: type[Exporter], salvaged: Mapping[int, Salvaged]
+) -> Iterator[tuple[str, int]]:
+    """The files that make the trace, in order, and how much of each."""
+    for number in folder.numbers():
+        path, tail = folder.shard_path(number), salvaged.get(number)
+        length = whole(path, exporter) if tail is None else tail.length
+        if length:
+            yield path, length
+        if tail is not None and tail.tail:
+            yield folder.tail_path(number), tail.tail
+
+
+def whole(path: str, exporter: type[Exporter], most: int | None = None) -> int:
+    """Length in bytes of what is good of a shard, looking at no more than its first ``most`` bytes."""
+    size = os.path.getsize(path)
+    if most is None or most >= size:
+        with open(path, "rb") as shard:
+            return exporter.whole(shard) if size else 0
+    with io.BufferedReader(_Beginning(path, most)) as shard:
+        return exporter.whole(shard) if most else 0
+
+
+class _Beginning(io.RawIOBase):
+    """The first ``size`` bytes of a file, as if there were no more."""
+
+    def __init__(self, path: str, size: int) -> None:
+        self._file = io.FileIO(path)
+        self._size = size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        if whence == os.SEEK_END:
+            offset, whence = self._size + offset, os.SEEK_SET
+        return self._file.seek(offset, whence)
+
+    def readinto(self, buffer: Any, /) -> int:
+        left = max(self._size - self._file.tell(), 0)
+        return self._file.readinto(memoryview(buffer)[:left]) or 0
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def _chunks(path: str, length: int) -> Iterator[bytes]:

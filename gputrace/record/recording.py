@@ -16,6 +16,7 @@ from gputrace.errors import OutputError, UsageError
 from gputrace.model import Recording
 from gputrace.record import alive, formats, gitcommit
 from gputrace.record.join import join, remove
+from gputrace.record.salvage import salvage_all
 from gputrace.shards import LAUNCHER, ShardFolder
 
 TYPE_CHECKING = False
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from gputrace.model import Exporter
     from gputrace.record.formats import Format
     from gputrace.record.join import Progress
+    from gputrace.record.salvage import Salvaged
     from gputrace.shards import Value, Values
 
 # What a report counts and a summary adds up.
@@ -203,9 +205,11 @@ def _finish(
     try:
         # Before the shards are read: what a process wrote that has ended by now is all there.
         running = alive.writers(folder)
-        summary = _add_up(folder, running)
+        salvaged = salvage_all(folder, exporter, running)
+        summary = _add_up(folder, running, salvaged)
         metadata = folder.metadata() | summary.counts()
-        size = join(folder, output, exporter, gzip=format.gzip, metadata=metadata, progress=progress)
+        gzip = format.gzip
+        size = join(folder, output, exporter, gzip=gzip, metadata=metadata, salvaged=salvaged, progress=progress)
     except Exception as error:  # a third party's exporter may raise anything
         what = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
         parts = [f"cannot write {output}: {what}", *(summary.told if summary else []), _how_to_recover(folder, output)]
@@ -261,10 +265,11 @@ def _all_there(summary: Summary) -> bool:
     return not (summary.told or summary.dropped or summary.is_lower_bound or summary.silent)
 
 
-def _add_up(folder: ShardFolder, running: set[int]) -> Summary:
+def _add_up(folder: ShardFolder, running: set[int], salvaged: dict[int, Salvaged]) -> Summary:
     summary = Summary()
     reports = folder.reports()
-    shards = [number for number in folder.numbers() if os.path.getsize(folder.shard_path(number))]
+    # A process killed at once may have left nothing but its ring.
+    shards = [n for n in folder.numbers() if os.path.getsize(folder.shard_path(n)) or n in salvaged]
     summary.processes = len(shards)
     # Started with -I, -E or -S, a process misses the boot and claims its shard when it imports gputrace.
     summary.started = max(len(folder.processes()), len(folder.numbers()))
@@ -275,9 +280,13 @@ def _add_up(folder: ShardFolder, running: set[int]) -> Summary:
         summary.worst_uncertainty_ns = max(summary.worst_uncertainty_ns, _count(report.get("worst_uncertainty_ns")))
         told = report.get("told", [])
         summary.told += told if isinstance(told, list) else [str(told)]
+    for tail in salvaged.values():
+        summary.slices += tail.counts.slices
+        summary.clamped += tail.counts.clamped
+        summary.out_of_order += tail.counts.out_of_order
     summary.told += [f"tracing did not start in process {note}" for note in folder.notes()]
     summary.failed_to_trace = bool(summary.told)
-    summary.told += _suspends(folder)
+    summary.told += [*_lost(folder, salvaged), *_suspends(folder)]
     summary.told = list(dict.fromkeys(summary.told))  # what a thousand processes say alike is told once
     summary.nested = folder.nested()
     command = folder.metadata().get("command_line")
@@ -303,6 +312,16 @@ def _add_cut_short(
 
 def _count(value: Value | None) -> int:
     return value if isinstance(value, int) else 0
+
+
+def _lost(folder: ShardFolder, salvaged: dict[int, Salvaged]) -> list[str]:
+    edges = sum(tail.lost for tail in salvaged.values())
+    if not edges:
+        return []
+    return [
+        f"the trace lacks the last {edges} begins and ends before a process was killed: the format {folder.suffix}"
+        " cannot go on behind what it wrote (its exporter has no `resume`); record as .pftrace to have them"
+    ]
 
 
 def _suspends(folder: ShardFolder) -> list[str]:
