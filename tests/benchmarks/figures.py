@@ -1,10 +1,11 @@
-"""What a benchmark returns, how it is measured beside its baseline, and the table of all of them.
+"""What a benchmark returns, and how it is measured beside its baseline: in a process of its own, in turns.
 
-It measures nothing itself.
+It measures nothing itself, and knows neither the suite nor its table (`report`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -12,34 +13,79 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+PURE, COMPILED = "pure", "compiled"
 
 
 @dataclass
 class Row:
     """One figure. ``budget`` is the most it may be, or with ``at_least`` the least; None: it stands for comparison.
 
-    ``unit`` follows the number; ``note`` says what else one must know to believe it.
+    ``measured`` is None where it could not be, and ``aside`` says why. ``unit`` follows the number. ``note`` says what
+    else one must know to believe it, and is the same in every run; ``aside`` is what this one measured besides.
     """
 
     what: str
-    measured: float
+    measured: float | None
     budget: float | None = None
     unit: str = "x"
     at_least: bool = False
     note: str = ""
+    aside: str = ""
 
     @property
     def verdict(self) -> str:
-        if self.budget is None:
+        if self.budget is None or self.measured is None:
             return ""
         met = self.measured >= self.budget if self.at_least else self.measured <= self.budget
         return "met" if met else "over"
+
+
+# Twins.
+
+
+def twin() -> str:
+    """The hot path's twin that this process uses."""
+    from gputrace import hot
+
+    return str(getattr(hot, "TWIN", PURE))
+
+
+def by_twin(pure: float | None, compiled: float | None) -> float | None:
+    """The budget of the twin that this process uses."""
+    return compiled if twin() == COMPILED else pure
+
+
+@contextlib.contextmanager
+def using(name: str) -> Iterator[None]:
+    """Processes started in this block use that twin; with "" whichever this one would."""
+    if not name:
+        yield
+        return
+    before = os.environ.pop("GPUTRACE_PURE", None)
+    if name == PURE:
+        os.environ["GPUTRACE_PURE"] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop("GPUTRACE_PURE", None)
+        if before is not None:
+            os.environ["GPUTRACE_PURE"] = before
+
+
+def twins() -> list[str]:
+    """The twins that there are for this Python."""
+    with using(COMPILED):
+        found = in_child("figures", fake=False)
+    return [PURE, COMPILED] if found == COMPILED else [PURE]
+
+
+# Measuring.
 
 
 def in_child(
@@ -55,7 +101,7 @@ def in_child(
 
         base = environment(base, **settings)
     command = [sys.executable, "-m", f"tests.benchmarks.{module}", *arguments]
-    done = subprocess.run(command, env=base, cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=600)
+    done = subprocess.run(command, env=base, cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=900)
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -95,15 +141,50 @@ def paired_ratio(
     return statistics.median(ratios)
 
 
+def median_ns(subject: Callable[[], object], rounds: int, between: Callable[[], object] = lambda: None) -> float:
+    """The median time of one run, in ns; ``between`` runs, untimed, before each."""
+    clock = time.perf_counter_ns
+    times = []
+    for _ in range(rounds):
+        between()
+        start = clock()
+        subject()
+        times.append(clock() - start)
+    return statistics.median(times)
+
+
+# Telling.
+
+
 def table(rows: Iterable[Row]) -> str:
-    """Markdown."""
+    """Markdown, of one run."""
     lines = ["| what | measured | budget | |", "| --- | ---: | ---: | --- |"]
     for row in rows:
-        sign = "at least " if row.at_least else ""
-        budget = "" if row.budget is None else f"{sign}{_shown(row.budget, row.unit)}"
         what = f"{row.what} ({row.note})" if row.note else row.what
-        lines.append(f"| {what} | {_shown(row.measured, row.unit)} | {budget} | {row.verdict} |")
+        lines.append(f"| {what} | {shown(row)} | {shown_budget(row)} | {row.verdict} |")
     return "\n".join(lines)
+
+
+def shown(row: Row) -> str:
+    """What was measured."""
+    if row.measured is None:
+        return row.aside
+    text = with_unit(row.measured, row.unit)
+    return f"{text} ({row.aside})" if row.aside else text
+
+
+def shown_budget(row: Row) -> str:
+    if row.budget is None:
+        return ""
+    return f"{'at least ' if row.at_least else ''}{with_unit(row.budget, row.unit)}"
+
+
+def with_unit(value: float, unit: str) -> str:
+    if value == int(value) and abs(value) < 1e6:
+        text = str(int(value))
+    else:
+        text = f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"
+    return text + (unit if unit in ("x", "%", "") else f" {unit}")
 
 
 def machine() -> str:
@@ -126,9 +207,5 @@ def machine() -> str:
     return f"{platform.python_implementation()} {platform.python_version()}, {bindings}, {cores} cores of {model}"
 
 
-def _shown(value: float, unit: str) -> str:
-    if value == int(value) and abs(value) < 1e6:
-        text = str(int(value))
-    else:
-        text = f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"
-    return text + (unit if unit in ("x", "%", "") else f" {unit}")
+if __name__ == "__main__":
+    print(json.dumps(twin()))

@@ -60,9 +60,9 @@ def measure(quick: bool = False) -> list[Row]:
             statistics.median(inside),
             INSIDE_BUDGET_MS,
             "ms",
-            note=f"Python alone takes {statistics.median(alone):.0f} ms",
+            aside=f"Python alone {statistics.median(alone):.0f}",
         ),
-        Row("heavy packages imported there", len(heavy), 0, "", note=", ".join(heavy)),
+        Row("heavy packages imported there", len(heavy), 0, "", aside=", ".join(heavy)),
         Row("`record` around an empty program, in all", statistics.median(in_all), IN_ALL_BUDGET_MS, "ms"),
     ]
 
@@ -73,8 +73,9 @@ def install(folder: Path) -> Path:
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     source = folder / "source"  # a copy, as the build leaves its own files beside what it builds
     source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
+    for path in ROOT.glob("*"):
+        if path.is_file():
+            shutil.copy(path, source)
     for name in ("gputrace", "exporters"):
         shutil.copytree(ROOT / name, source / name)
     subprocess.run([*pip, "wheel", "--no-deps", "-w", folder / "wheel", source], check=True, stdout=sys.stderr)

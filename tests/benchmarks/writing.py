@@ -1,15 +1,15 @@
-"""What writing costs: slices as the tracer hands them over, into both formats and through Perfetto's own package.
+"""What writing costs: by the exporters alone, and by the collector from the program's spans to the file.
 
-    python -m tests.benchmarks.writing
-
-An event is one end of a slice. Every figure is CPU time of one thread, the best of rounds in which all writers take
-turns, so that a busy machine slows them alike; files are in memory.
+An event is one end of a slice. An exporter's figures are CPU time of one thread, the best of rounds in which all of
+them and Perfetto's own package take turns, so that a busy machine slows them alike; files are in memory. The
+collector's is all CPU time but the opening thread's while it opens spans.
 """
 
 from __future__ import annotations
 
 import io
 import random
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +18,7 @@ from gputrace.exporters.chrome import Chrome
 from gputrace.exporters.perfetto import Perfetto
 
 from gputrace.model import BEGIN, END, SLICE, THREAD, Exporter, Process, Recording, Track
+from tests.benchmarks.figures import Row, by_twin, in_child, print_rows, rows_of
 
 EVENTS = 60_000
 BATCH = 500  # edges in one write, as the collector hands them over
@@ -29,7 +30,61 @@ RECORDING = Recording("6b1f0c4de9a24d38b5e7712c9f03a8d4", START_NS, 10**12)
 Edges = list[Any]
 
 
-def measure(events: int = EVENTS, rounds: int = ROUNDS) -> dict[str, float]:
+#: Spans opened between two calls of the collector: below what may be in flight.
+OPENED = 20_000
+SETTLE_S = 0.5  # GPU edges wait for the next anchor
+
+
+def measure(quick: bool = False) -> list[Row]:
+    return rows_of(in_child("writing", "3" if quick else str(ROUNDS)))
+
+
+def run(rounds: int) -> list[Row]:
+    from tests.benchmarks.program import check, open_gpu, spans
+
+    stream = int(check(open_gpu().cuStreamCreate(1)))
+    found = exported(rounds=rounds)
+    host = collected(spans(OPENED), 2, 4 * rounds) / 1e6
+    on_gpu = collected(spans(OPENED, stream), 4, 4 * rounds) / 1e6
+    return [
+        Row("events of host spans, collected and written", host, by_twin(None, 20), "M/s", True),
+        Row("events of host+GPU spans, read, placed and written", on_gpu, unit="M/s"),
+        Row("events, by an exporter alone", found["perfetto_nested_per_s"] / 1e6, 1.5, "M/s", True),
+        Row("the same with flows", found["perfetto_flows_per_s"] / 1e6, 1.5, "M/s", True),
+        Row("an exporter, over the perfetto package's builder", found["times_the_package"]),
+        Row("bytes an event", found["perfetto_bytes"], 15, "B"),
+        Row("bytes an event with a flow on each slice", found["perfetto_flows_bytes"], 22, "B"),
+    ]
+
+
+def collected(opening: Callable[[], None], events: int, rounds: int) -> float:
+    """Events a second of CPU time, of ``events`` a span. In a process with the fake driver."""
+    from gputrace import tracer
+    from tests.benchmarks.program import recorded
+
+    with recorded() as running:
+        current = tracer.current()
+        assert current is not None
+
+        def cpu_s(rounds: int) -> float:
+            opening_s = 0.0
+            start = time.process_time()
+            for _ in range(rounds):
+                before = time.thread_time()
+                opening()
+                opening_s += time.thread_time() - before
+                current.cycle()
+            time.sleep(SETTLE_S)
+            return time.process_time() - start - opening_s
+
+        cpu_s(1)  # the pools fill
+        pace = rounds * events * OPENED / cpu_s(rounds)
+    assert running.summary is not None
+    assert not running.summary.dropped
+    return pace
+
+
+def exported(events: int = EVENTS, rounds: int = ROUNDS) -> dict[str, float]:
     """Events a second, bytes an event, and how many times the package's pace.
 
     ``*_per_s`` are events a second of CPU time: ``nested`` slices come as begin and end, ``leaf`` ones in one piece;
@@ -134,5 +189,4 @@ def write_with_package(edges: Edges) -> bytes:
 
 
 if __name__ == "__main__":
-    for name, value in measure().items():
-        print(f"{name:24} {value:14,.1f}")
+    print_rows(run(int(sys.argv[1])))
