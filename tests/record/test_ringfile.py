@@ -93,6 +93,28 @@ def test_threads_and_what_is_open(core: Core) -> None:
         assert ring.open_spans(0) == []
 
 
+def test_an_epoch_counts_once_all_of_it_is_in_the_shard(core: Core) -> None:
+    """With it come the GPU windows that it wrote, which no ring has."""
+    core.instant(core.thread("MainThread", 7), 1, "first")
+    core.commit()
+    before = core.written
+    core.instant(1, 2, "second")
+    store = core.ring.store
+
+    def all_but_the_last(at: int, form: str, *values: Any) -> None:
+        if (at, values) == (16, (2,)):  # what says that epoch 2 is whole
+            raise Killed
+        store(at, form, *values)
+
+    core.ring.store = all_but_the_last  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        core.commit()
+    core.die()
+    with Ring(core.folder.ring_path(core.number)) as ring:
+        assert (ring.epoch(core.written), ring.length(2)) == (2, core.written)
+        assert (ring.epoch(core.written - 1), ring.length(1)) == (1, before)
+
+
 def test_pieces_that_fill_up_are_read_in_order(core: Core) -> None:
     thread, other = core.thread("a", 7), core.thread("b", 8)
     for n in range(3000):
