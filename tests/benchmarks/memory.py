@@ -75,11 +75,12 @@ def flat(many: int) -> list[Row]:
     assert running.summary is not None
     assert running.summary.windows == program.opened
     stopped = f", stopped at {program.opened / 1e6:.0f} M" if program.opened < many else ""
+    judged = not stopped or after - before > FLAT_BUDGET_MB
     return [
         Row(
             f"memory at {many / 1e6:g} M spans above that at {FEW // 1000} k",
             after - before,
-            FLAT_BUDGET_MB,
+            FLAT_BUDGET_MB if judged else None,
             "MB",
             aside=f"from {before:.0f}{stopped}",
         )

@@ -98,11 +98,11 @@ def _version(python: str) -> tuple[int, ...]:
 
 
 def _budgets(found: list[Figure]) -> str:
-    """One budget, or each twin's."""
-    budgets = {figure.twin: shown_budget(figure.row) for figure in found if figure.row.budget is not None}
-    if len(set(budgets.values())) <= 1:
-        return next(iter(budgets.values()), "")
-    return ", ".join(f"{twin} {budget}" for twin, budget in budgets.items())
+    """One budget, or each twin's that has one."""
+    budgets = {figure.twin: shown_budget(figure.row) for figure in found}
+    if len(set(budgets.values())) == 1:
+        return next(iter(budgets.values()))
+    return ", ".join(f"{twin} {budget}" for twin, budget in budgets.items() if budget)
 
 
 def _verdict(found: list[Figure]) -> str:

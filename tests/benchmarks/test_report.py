@@ -33,6 +33,13 @@ def test_a_line_has_every_python_and_twin_and_says_which_is_over() -> None:
     assert [figure.column for figure in merged.over] == ["pure 3.13"]
 
 
+def test_a_budget_of_one_twin_says_whose_it_is() -> None:
+    edge = Report([], {}, [])
+    edge.figures = [Figure("Cost", Row("an edge", 700.0, unit="ns"), "3.11", PURE)]
+    edge.figures.append(Figure("Cost", Row("an edge", 20.0, 33, "ns"), "3.11", COMPILED))
+    assert "| an edge | 20 ns | 700 ns | compiled 33 ns | met |" in edge.markdown()
+
+
 def test_what_nobody_judges_has_neither_budget_nor_verdict() -> None:
     assert "| Peers | 3.13 |\n| --- | ---: |\n| keke | 16x |" in SECOND.markdown()
 
