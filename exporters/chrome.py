@@ -110,7 +110,7 @@ class Chrome(Exporter):
         facts: dict[str, object] = {"number": process.number, "command_line": process.command_line}
         self._emit(
             _metadata("process_name", process.pid, 0, jsontext.mapping({"name": process.name})),
-            _metadata("process_sort_index", process.pid, 0, jsontext.mapping({"sort_index": process.number})),
+            _metadata("process_sort_index", process.pid, 0, jsontext.mapping({"sort_index": process.order})),
             _metadata("gputrace.process", process.pid, 0, jsontext.mapping({**facts, "start_ns": process.start_ns})),
         )
 
@@ -163,7 +163,7 @@ class Chrome(Exporter):
             _metadata(
                 "process_name", pid, 0, jsontext.mapping({"name": f"{track.name} ({process.name} {process.pid})"})
             ),
-            _metadata("process_sort_index", pid, 0, jsontext.mapping({"sort_index": process.number})),
+            _metadata("process_sort_index", pid, 0, jsontext.mapping({"sort_index": process.order})),
             _metadata("process_labels", pid, 0, jsontext.mapping({"labels": labels})) if labels else "",
         )
 

@@ -81,6 +81,11 @@ class Perfetto(Exporter):
         return b"".join(out)
 
     @classmethod
+    def footer(cls) -> bytes:
+        """A last metadata packet, by which a reader sees at once that the file was not cut short."""
+        return _metadata(_RECORDING_SEQUENCE, {"gputrace.end": True})
+
+    @classmethod
     def whole(cls, shard: IO[bytes]) -> int:
         return wire.whole_messages(shard, Trace.packet)
 
@@ -150,6 +155,7 @@ class Perfetto(Exporter):
         body += b"".join(wire.string(ProcessDescriptor.cmdline, word) for word in process.command_line)
         body += wire.string(ProcessDescriptor.process_name, process.name)
         body += wire.integer(ProcessDescriptor.start_timestamp_ns, process.start_ns + self._offset_ns)
+        body += wire.integer(ProcessDescriptor.legacy_sort_index, process.order)
         descriptor = wire.integer(TrackDescriptor.uuid, self._uuid(0)) + wire.message(TrackDescriptor.process, body)
         descriptor += wire.integer(TrackDescriptor.child_ordering, TrackDescriptor.EXPLICIT)
         self._output.write(_packet(self._own_sequence, TracePacket.track_descriptor, descriptor))

@@ -125,6 +125,7 @@ class TrackDescriptor:
 class ProcessDescriptor:
     pid = 1
     cmdline = 2
+    legacy_sort_index = 3
     process_name = 6
     start_timestamp_ns = 7
 

@@ -86,9 +86,10 @@ class Process:
 
     ``number`` is the shard's number, unique in the recording (fork and exec take a new one). ``claim_number()`` takes
     one more, for an exporter that ran out of ids under this one. Raises OSError if the shard folder is gone.
+    ``order`` sorts processes: by their numbers where None is given, else by rank.
     """
 
-    __slots__ = ("claim_number", "command_line", "name", "number", "pid", "start_ns")
+    __slots__ = ("claim_number", "command_line", "name", "number", "order", "pid", "start_ns")
 
     def __init__(
         self,
@@ -98,8 +99,10 @@ class Process:
         command_line: list[str],
         start_ns: int,
         claim_number: Callable[[], int],
+        order: int | None = None,
     ) -> None:
         self.number = number
+        self.order = number if order is None else order
         self.pid = pid
         self.name = name
         self.command_line = command_line
