@@ -5,6 +5,7 @@
     GputraceError
     ├── UsageError            the call was wrong: an unknown device, suffix or stream handle
     ├── OutputError           the output cannot be written
+    ├── InputError            a trace cannot be read: which file, and where in it
     ├── DeviceError           the device cannot be used
     │   ├── NoDriver          no driver on this machine, or one too old
     │   └── DriverError       a driver call failed: which one, with what code
@@ -32,6 +33,20 @@ class UsageError(GputraceError):
 
 class OutputError(GputraceError):
     """The output cannot be written; nothing was started."""
+
+
+class InputError(GputraceError):
+    """A trace cannot be read.
+
+    ``path`` is the file, ``place`` the offset in bytes (unzipped) at which that showed, ``what`` the reason.
+    """
+
+    def __init__(self, path: str, place: int, what: str) -> None:
+        self.path = path
+        self.place = place
+        self.what = what
+        where = f" (at byte {place:,})" if place else ""
+        super().__init__(f"{path}: {what}{where}")
 
 
 class DeviceError(GputraceError):
