@@ -47,20 +47,26 @@ class ShardFolder:
     """One recording's folder. Make one with `create` or `open`.
 
     ``path`` is absolute, so a program may change its directory. ``suffix`` is the output's ("`.pftrace`"), without
-    ``.gz``; ``exporter`` is "module:Class"; ``device`` the kind of device: "cuda", "simulated" or "host".
+    ``.gz``; ``exporter`` is "module:Class"; ``device`` the kind of device: "cuda", "simulated" or "host". Shard numbers
+    begin at ``first_number``, so that those of recordings that belong together can be kept apart.
     """
 
-    __slots__ = ("device", "exporter", "path", "recording", "suffix")
+    __slots__ = ("device", "exporter", "first_number", "path", "recording", "suffix")
 
-    def __init__(self, path: str, recording: Recording, suffix: str, exporter: str, device: str) -> None:
+    def __init__(
+        self, path: str, recording: Recording, suffix: str, exporter: str, device: str, first_number: int = 0
+    ) -> None:
         self.path = path
         self.recording = recording
         self.suffix = suffix
         self.exporter = exporter
         self.device = device
+        self.first_number = first_number
 
     @classmethod
-    def create(cls, path: str, recording: Recording, suffix: str, exporter: str, device: str) -> ShardFolder:
+    def create(
+        cls, path: str, recording: Recording, suffix: str, exporter: str, device: str, first_number: int = 0
+    ) -> ShardFolder:
         """Write ``recording`` into a folder that exists, is empty and is private. Raises OSError if it cannot."""
         path = os.path.abspath(path)
         _replace(
@@ -72,9 +78,10 @@ class ShardFolder:
                 "suffix": suffix,
                 "exporter": exporter,
                 "device": device,
+                "first_number": first_number,
             },
         )
-        return cls(path, recording, suffix, exporter, device)
+        return cls(path, recording, suffix, exporter, device, first_number)
 
     @classmethod
     def open(cls, path: str) -> ShardFolder:
@@ -88,7 +95,9 @@ class ShardFolder:
             raise OutputError(f"{path} holds no recording: its file 'recording' has no {missing}") from None
         assert isinstance(base_ns, int)
         assert isinstance(offset_ns, int)
-        return cls(path, Recording(str(id), base_ns, offset_ns), str(suffix), str(exporter), str(device))
+        first = values.get("first_number", 0)
+        assert isinstance(first, int)
+        return cls(path, Recording(str(id), base_ns, offset_ns), str(suffix), str(exporter), str(device), first)
 
     # Shards
 
@@ -114,7 +123,7 @@ class ShardFolder:
         file = os.open(f"{self.path}/numbers", _APPEND, 0o600)
         try:
             os.write(file, b".")
-            return os.fstat(file).st_size - 1
+            return self.first_number + os.fstat(file).st_size - 1
         finally:
             os.close(file)
 

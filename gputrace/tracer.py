@@ -13,7 +13,7 @@ from _thread import RLock
 from itertools import count
 from time import sleep
 
-from gputrace import hostclock, hot
+from gputrace import hostclock, hot, ranks
 from gputrace.collector import Collector
 from gputrace.devicetrace import DeviceTrace
 from gputrace.errors import UsageError
@@ -431,10 +431,14 @@ class Tracer:
     def _open_exporter(self) -> Exporter:
         if self._exporter is None:
             self._file = ShardFile(self.folder.shard_path(self.number))
-            process = Process(
-                self.number, self.pid, _process_name(), [*map(str, sys.orig_argv)], self._start_ns, self.folder.claim
-            )
+            rank = ranks.identity()
+            name = _process_name() if rank is None else ranks.process_name(rank, self.pid)
+            command_line, order = [*map(str, sys.orig_argv)], None if rank is None else rank.rank
+            claim = self.folder.claim
+            process = Process(self.number, self.pid, name, command_line, self._start_ns, claim, order)
             self._exporter = self._format(self._file, self.folder.recording, process)
+            if rank is not None:
+                self._exporter.metadata({**rank.facts(), "program": _process_name()})
         return self._exporter
 
 

@@ -18,7 +18,12 @@ _SNAPSHOT_EVERY_S = 10.0
 
 @click.command(short_help="Run a command and trace it.", context_settings={"allow_interspersed_args": False})
 @click.option(
-    "-o", "--output", default="trace.pftrace", show_default=True, metavar="FILE", help="Where the trace goes."
+    "-o",
+    "--output",
+    default="trace.pftrace",
+    show_default=True,
+    metavar="FILE",
+    help="Where the trace goes; %r, %h and %p in it stand for rank, host and pid.",
 )
 @click.option(
     "--device",
@@ -37,6 +42,8 @@ def command(output: str, device: str, quiet: bool, arguments: tuple[str, ...]) -
     the command.
     """
     session = start_recording(output, device, arguments)
+    if session.renamed and not quiet:
+        say(session.renamed)
     if device == "auto" and not quiet:
         say(_chosen(session))
     with launch.Signals() as signals:

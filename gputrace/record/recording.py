@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 
-from gputrace import hostclock
+from gputrace import hostclock, ranks
 from gputrace.errors import OutputError, UsageError
 from gputrace.model import Recording
 from gputrace.record import alive, formats, gitcommit
@@ -54,7 +54,8 @@ _MOST_NAMED = 4
 class Session:
     """A recording under way: where its shards go, and what they will become.
 
-    ``output`` is absolute. ``device`` is the kind chosen, ``device_reason`` one line that says why.
+    ``output`` is absolute. ``device`` is the kind chosen, ``device_reason`` one line that says why. ``renamed`` says
+    why the output is not named as it was asked for; "" if it is.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Session:
         self.folder = folder
         self.device = folder.device
         self.device_reason = device_reason
+        self.renamed = ""
 
     def take_snapshot(self) -> None:
         """Read the host clocks and keep the reading. Never raises: a full disk must not end a command early."""
@@ -139,6 +141,8 @@ def start_recording(output: str, device: str = "auto", command: Sequence[str] | 
     """
     from gputrace import devices
 
+    rank = ranks.identity()
+    output, renamed = _named_for(output, rank)
     format = formats.of_output(output)
     output = _checked(output)
     exporter = formats.load(format.exporter)
@@ -147,8 +151,10 @@ def start_recording(output: str, device: str = "auto", command: Sequence[str] | 
     recording = Recording(os.urandom(16).hex(), hostclock.now_ns(), hostclock.boottime_offset_ns())
     path = _make_folder(output, recording.id)
     try:
-        folder = ShardFolder.create(path, recording, format.suffix, format.exporter, kind)
+        first = rank.first_number if rank else 0
+        folder = ShardFolder.create(path, recording, format.suffix, format.exporter, kind, first)
         session = Session(output, format, exporter, folder, reason)
+        session.renamed = renamed
         folder.write_metadata(_facts(list(sys.orig_argv if command is None else command), kind, reason))
         folder.add_snapshot(hostclock.snapshot())
         folder.add_writer(LAUNCHER)
@@ -207,7 +213,7 @@ def _finish(
         running = alive.writers(folder)
         salvaged = salvage_all(folder, exporter, running)
         summary = _add_up(folder, running, salvaged)
-        metadata = folder.metadata() | summary.counts()
+        metadata = folder.metadata() | summary.counts() | _numbers(folder)
         gzip = format.gzip
         size = join(folder, output, exporter, gzip=gzip, metadata=metadata, salvaged=salvaged, progress=progress)
     except Exception as error:  # a third party's exporter may raise anything
@@ -232,6 +238,12 @@ def _finish(
     else:
         remove(folder.path)
     return summary
+
+
+def _numbers(folder: ShardFolder) -> dict[str, int]:
+    """Which shard numbers are taken, so that a merge need not look at every packet to know its ids."""
+    numbers = folder.numbers()
+    return {"first_number": numbers[0], "last_number": numbers[-1]} if numbers else {}
 
 
 def _merge(folder: ShardFolder, output: str) -> str:
@@ -332,6 +344,17 @@ def _suspends(folder: ShardFolder) -> list[str]:
     return [f"the machine was suspended for {asleep_ns / 1e9:.1f} s meanwhile: the trace does not show that time"]
 
 
+def _named_for(output: str, rank: ranks.Rank | None) -> tuple[str, str]:
+    """The output with its %r, %h and %p filled in, and a rank's own name where all would write the same file."""
+    if rank is None or "%r" in output or "%p" in output:
+        return ranks.expand(output, rank), ""
+    named = ranks.with_rank(ranks.expand(output, rank), rank)
+    return named, (
+        f"rank {rank.rank} writes {named}, as every rank was given -o {output}; "
+        "name it yourself with %r (rank), %h (host) or %p (pid)"
+    )
+
+
 def _checked(output: str) -> str:
     """The output's absolute path, links followed. Raises `OutputError` if a trace cannot be put there."""
     try:
@@ -374,6 +397,16 @@ def _make_folder(output: str, id: str) -> str:
     return path
 
 
+def _clocks_and_pids() -> dict[str, str]:
+    """What tells this boot's clocks, and this namespace's pids, from those of others. Linux."""
+    found = {}
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        found["boot_id"] = file.read().strip()
+    with contextlib.suppress(OSError):
+        found["pid_namespace"] = os.readlink("/proc/self/ns/pid")
+    return found
+
+
 def _facts(command: list[str], device: str, device_reason: str) -> dict[str, Value]:
     """What a trace says about its recording. Nothing of the environment: traces get shared."""
     import gputrace
@@ -389,6 +422,8 @@ def _facts(command: list[str], device: str, device_reason: str) -> dict[str, Val
         "python_version": sys.version.split()[0],
         "platform": f"{system.sysname} {system.release} {system.machine}",
         "hostname": system.nodename,
+        **_clocks_and_pids(),
+        **(rank.facts() if (rank := ranks.identity()) else {}),
         "command_line": command,
         "git_commit": commit,
         "device": device,

@@ -1,0 +1,103 @@
+"""Which rank a launcher says this is, and what becomes of an output's name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gputrace import ranks
+from gputrace.ranks import Rank, expand, identity, with_rank
+from tests.cli.test_record import said
+from tests.engine import Engine
+from tests.record.running import GPUTRACE, ONE_SPAN, PYTHON, recording, run
+
+
+@pytest.mark.parametrize(
+    ("environment", "facts"),
+    [
+        ({"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "8"}, {"rank": 3, "local_rank": 1, "world_size": 8}),
+        (
+            {"SLURM_PROCID": "2", "SLURM_LOCALID": "0", "SLURM_NTASKS": "4"},
+            {"rank": 2, "local_rank": 0, "world_size": 4},
+        ),
+        (
+            {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
+            {"rank": 1, "local_rank": 1, "world_size": 2},
+        ),
+        ({"PMI_RANK": "5", "PMI_SIZE": "6"}, {"rank": 5, "world_size": 6}),
+        # torchrun within srun: what the program goes by.
+        (
+            {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "RANK": "6", "LOCAL_RANK": "2", "WORLD_SIZE": "8"},
+            {"rank": 6, "local_rank": 2, "world_size": 8},
+        ),
+    ],
+)
+def test_each_launcher(environment: dict[str, str], facts: dict[str, int]) -> None:
+    found = identity(environment)
+    assert found is not None
+    assert found.facts() == facts
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"RANK": ""},
+        {"RANK": "high"},
+        {"RANK": "-1"},
+        {"RANK": "٣"},
+        {"RANK": "0", "WORLD_SIZE": "1"},
+        {"RANK": "9" * 30},
+    ],
+)
+def test_no_rank(environment: dict[str, str]) -> None:
+    assert identity(environment) is None
+
+
+def test_names() -> None:
+    host, pid = ranks.hostname(), os.getpid()
+    assert expand("a%r-%h-%p.json", Rank(7)) == f"a7-{host}-{pid}.json"
+    assert expand("a%r.json") == "a0.json"
+    assert expand("100%%-%x-%", Rank(7)) == "100%-%x-%"
+    assert expand("%%r", Rank(7)) == "%r"
+    assert with_rank("out.d/trace.pftrace.gz", Rank(3)) == "out.d/trace.rank3.pftrace.gz"
+    assert with_rank("a.b.json", Rank(0)) == "a.b.rank0.json"
+
+
+def test_shard_numbers_of_ranks_lie_apart_and_below_the_limit() -> None:
+    assert [Rank(n).first_number for n in (0, 1, 16_383)] == [0, 64, 16_383 * 64]
+    assert Rank(16_384).first_number == 0
+
+
+def test_ranks_that_were_given_one_name_write_a_file_each(tmp_path: Path) -> None:
+    for rank in ("0", "1"):
+        environment = {**os.environ, "RANK": rank, "WORLD_SIZE": "2", "LOCAL_RANK": rank, "SECRET_OF_MINE": "hunter2"}
+        done = run(recording(PYTHON, "-c", ONE_SPAN), tmp_path, env=environment)
+        assert done.returncode == 0
+        assert said(done.stderr)[0].startswith(f"rank {rank} writes trace.rank{rank}.pftrace, as every rank was given")
+    assert sorted(os.listdir(tmp_path)) == ["trace.rank0.pftrace", "trace.rank1.pftrace"]
+    [process] = Engine(tmp_path / "trace.rank1.pftrace").query("select name, pid from process where pid != 0")
+    assert process["name"] == f"rank 1 · {ranks.hostname()} · {process['pid']}"
+    facts = Engine(tmp_path / "trace.rank1.pftrace").query("select name, int_value from metadata")
+    assert {"name": "cr-rank", "int_value": 1} in facts
+    data = (tmp_path / "trace.rank1.pftrace").read_bytes()
+    assert b"SECRET_OF_MINE" not in data
+    assert b"hunter2" not in data
+
+
+def test_a_name_of_their_own_is_kept(tmp_path: Path) -> None:
+    environment = {**os.environ, "RANK": "4", "WORLD_SIZE": "8"}
+    done = run(
+        [*GPUTRACE, "record", "-o", "r%r.json", "--device", "host", PYTHON, "-c", ONE_SPAN], tmp_path, env=environment
+    )
+    assert os.listdir(tmp_path) == ["r4.json"]
+    assert len(said(done.stderr)) == 1
+    assert b'"sort_index":4' in (tmp_path / "r4.json").read_bytes()
+
+
+def test_a_program_that_records_itself(tmp_path: Path) -> None:
+    program = "import gputrace\nwith gputrace.trace('own.pftrace', device='host') as t, gputrace.span('x'): pass"
+    run([PYTHON, "-c", program], tmp_path, env={**os.environ, "RANK": "1", "WORLD_SIZE": "2"})
+    assert os.listdir(tmp_path) == ["own.rank1.pftrace"]
