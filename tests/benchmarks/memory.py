@@ -113,7 +113,7 @@ def behind() -> list[Row]:
             most - before,
             BEHIND_BUDGET_MB,
             "MB",
-            aside=f"{windows} windows in flight, {opened - windows} spans without",
+            aside=f"{windows} in flight",
         )
     ]
 

@@ -99,7 +99,9 @@ def _version(python: str) -> tuple[int, ...]:
 
 def _budgets(found: list[Figure]) -> str:
     """One budget, or each twin's that has one."""
-    budgets = {figure.twin: shown_budget(figure.row) for figure in found}
+    budgets: dict[str, str] = {}
+    for figure in found:  # on one Python it may not be judged
+        budgets[figure.twin] = shown_budget(figure.row) or budgets.get(figure.twin, "")
     if len(set(budgets.values())) == 1:
         return next(iter(budgets.values()))
     return ", ".join(f"{twin} {budget}" for twin, budget in budgets.items() if budget)
