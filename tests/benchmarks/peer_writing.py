@@ -39,7 +39,7 @@ def gputrace_collector(path: Path) -> float:
     from tests.benchmarks.program import spans
     from tests.benchmarks.writing import OPENED, collected
 
-    return collected(spans(OPENED), 2, SLICES // OPENED)
+    return collected(spans(OPENED), 2, 0.5)
 
 
 def viztracer_save(path: Path) -> float:

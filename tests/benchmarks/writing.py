@@ -44,8 +44,8 @@ def run(rounds: int) -> list[Row]:
 
     stream = int(check(open_gpu().cuStreamCreate(1)))
     found = exported(rounds=rounds)
-    host = collected(spans(OPENED), 2, 4 * rounds) / 1e6
-    on_gpu = collected(spans(OPENED, stream), 4, 4 * rounds) / 1e6
+    host = collected(spans(OPENED), 2, rounds) / 1e6
+    on_gpu = collected(spans(OPENED, stream), 4, rounds) / 1e6
     return [
         Row("events of host spans, collected and written", host, by_twin(None, 20), "M/s", True),
         Row("events of host+GPU spans, read, placed and written", on_gpu, unit="M/s"),
@@ -57,8 +57,8 @@ def run(rounds: int) -> list[Row]:
     ]
 
 
-def collected(opening: Callable[[], None], events: int, rounds: int) -> float:
-    """Events a second of CPU time, of ``events`` a span. In a process with the fake driver."""
+def collected(opening: Callable[[], None], events: int, seconds: float) -> float:
+    """Events a second of CPU time; ``opening`` opens OPENED spans of ``events`` each. It needs the fake driver."""
     from gputrace import tracer
     from tests.benchmarks.program import recorded
 
@@ -66,19 +66,20 @@ def collected(opening: Callable[[], None], events: int, rounds: int) -> float:
         current = tracer.current()
         assert current is not None
 
-        def cpu_s(rounds: int) -> float:
-            opening_s = 0.0
-            start = time.process_time()
-            for _ in range(rounds):
+        def measured(seconds: float) -> float:
+            opening_s, spans = 0.0, 0
+            start, over = time.process_time(), time.monotonic() + seconds
+            while time.monotonic() < over:
                 before = time.thread_time()
                 opening()
                 opening_s += time.thread_time() - before
+                spans += OPENED
                 current.cycle()
             time.sleep(SETTLE_S)
-            return time.process_time() - start - opening_s
+            return spans * events / (time.process_time() - start - opening_s)
 
-        cpu_s(1)  # the pools fill
-        pace = rounds * events * OPENED / cpu_s(rounds)
+        measured(0.1)  # the pools fill
+        pace = measured(seconds)
     assert running.summary is not None
     assert not running.summary.dropped
     return pace
