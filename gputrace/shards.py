@@ -13,6 +13,7 @@ It knows no trace format and no device. Its files, all private to the user::
     N.ring       what process image N has not put into its shard yet, while it runs or if it was killed
     N.tail       what was drawn of such a ring, for the end of the shard
     N.report     what process image N counted
+    N.E.failed   nothing: its name says that process image N could write no report any more, and why (an errno, E)
 
 Text files hold ``key=value`` lines. A line without its newline was torn by a kill and is ignored, so a folder is
 readable at any moment. A traced program pays for this import and for `open` and `claim` before its first line runs.
@@ -163,6 +164,15 @@ class ShardFolder:
     def report(self, number: int) -> Values:
         """What process image ``number`` last said about itself; empty if nothing."""
         return _parse(_read_if_there(f"{self.path}/{number}.report"))
+
+    def add_failure(self, number: int, error: OSError) -> None:
+        """Note why process image ``number`` can report nothing: a full disk still takes an empty file. Raises OSError."""
+        os.close(os.open(f"{self.path}/{number}.{error.errno or 0}.failed", _APPEND, 0o600))
+
+    def failures(self) -> dict[int, int]:
+        """The errno for which a process image could report nothing, by its number."""
+        names = (name.split(".") for name in os.listdir(self.path) if name.endswith(".failed"))
+        return {int(name[0]): int(name[1]) for name in names if len(name) == 3}
 
     # What the launcher keeps
 

@@ -424,9 +424,12 @@ class Tracer:
     def _report(self) -> None:
         """Say what this process recorded, if it can be said anywhere: the program's own stderr is no place for it."""
         try:
-            self.folder.write_report(self.number, self.report())
+            try:
+                self.folder.write_report(self.number, self.report())
+            except OSError as error:
+                self.folder.add_failure(self.number, error)
         except OSError:
-            pass  # the folder is gone with its recording, out of reach, or its disk is full
+            pass  # the folder is gone with its recording, or out of reach
 
     def _open_exporter(self) -> Exporter:
         if self._exporter is None:

@@ -85,8 +85,8 @@ class Summary:
     ``path`` is "" where nothing was written, because no process traced anything. ``processes`` counts those whose
     shards hold something, ``started`` the Python processes that could have. Every other number is a lower bound where
     a process did not come to a clean end: ``cut_short`` counts those that were killed, or left by
-    `os._exit` or exec, and whose shards hold something; ``silent`` those that left nothing; ``running`` names those
-    that still run, and then the shards are kept in ``folder``. ``told`` are messages, the processes' and ours.
+    `os._exit` or exec, and whose shards hold something; ``unreported`` those that could write no more, as on a full
+    disk; ``silent`` those that left nothing; ``running`` names those that still run, and then the shards are kept in ``folder``. ``told`` are messages, the processes' and ours.
 
     Of what was recorded: ``command``, its command line; ``nested``, the outputs of recordings inside this one; where
     no Python was seen, ``heirs``, the processes that still run and might start one. ``failed_to_trace`` says whether a
@@ -101,6 +101,7 @@ class Summary:
         self.processes = 0
         self.started = 0
         self.cut_short = 0
+        self.unreported = 0
         self.silent = 0
         self.running: list[str] = []
         self.nested: list[str] = []
@@ -129,7 +130,7 @@ class Summary:
     @property
     def is_lower_bound(self) -> bool:
         """Did a process not come to say its last counts?"""
-        return bool(self.cut_short or self.running)
+        return bool(self.cut_short or self.unreported or self.running)
 
 
 def start_recording(output: str, device: str = "auto", command: Sequence[str] | None = None) -> Session:
@@ -311,12 +312,19 @@ def _add_cut_short(
 ) -> None:
     """Count the processes that neither run nor came to a clean end."""
     images = {number: f"of {number}" for number in folder.numbers()} | dict(folder.writers())
+    failures = folder.failures()
     # A process may take further numbers and leave them empty.
     heard = {images[number] for number in (*shards, *reports) if number in images}
     for number in folder.numbers():
         if alive.pid_of(images[number]) in running or reports.get(number, {}).get("ended"):
             continue
-        if number in shards:
+        if number in failures:
+            summary.unreported += 1
+            summary.told.append(
+                f"process {alive.pid_of(images[number])} could write no more: {os.strerror(failures[number])}. What it"
+                " did from then on is missing"
+            )
+        elif number in shards:
             summary.cut_short += 1
         elif images[number] not in heard:
             summary.silent += 1

@@ -147,9 +147,9 @@ def load(trace: Path) -> list[Slice]:
     return slices(engine)
 
 
-def merged(folder: Path, shards: Path, output: str) -> Ended:
+def merged(folder: Path, shards: Path, output: str, *wrapped_in: str) -> Ended:
     """Recover a recording with `gputrace merge`."""
-    command = [sys.executable, "-m", "gputrace.cli.main", "merge", str(shards), "-o", output]
+    command = [*wrapped_in, sys.executable, "-m", "gputrace.cli.main", "merge", str(shards), "-o", output]
     return Ended(subprocess.run(command, cwd=folder, capture_output=True, timeout=60), folder)
 
 
