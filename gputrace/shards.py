@@ -166,7 +166,7 @@ class ShardFolder:
         return _parse(_read_if_there(f"{self.path}/{number}.report"))
 
     def add_failure(self, number: int, error: OSError) -> None:
-        """Note why process image ``number`` can report nothing: a full disk still takes an empty file. Raises OSError."""
+        """Note why process image ``number`` cannot report: a full disk still takes an empty file. Raises OSError."""
         os.close(os.open(f"{self.path}/{number}.{error.errno or 0}.failed", _APPEND, 0o600))
 
     def failures(self) -> dict[int, int]:

@@ -84,9 +84,10 @@ class Summary:
 
     ``path`` is "" where nothing was written, because no process traced anything. ``processes`` counts those whose
     shards hold something, ``started`` the Python processes that could have. Every other number is a lower bound where
-    a process did not come to a clean end: ``cut_short`` counts those that were killed, or left by
-    `os._exit` or exec, and whose shards hold something; ``unreported`` those that could write no more, as on a full
-    disk; ``silent`` those that left nothing; ``running`` names those that still run, and then the shards are kept in ``folder``. ``told`` are messages, the processes' and ours.
+    a process did not come to a clean end: ``cut_short`` counts those that were killed, or left by `os._exit` or exec,
+    and whose shards hold something; ``unreported`` those that could write no more, as on a full disk; ``silent`` those
+    that left nothing; ``running`` names those that still run, and then the shards are kept in ``folder``. ``told`` are
+    messages, the processes' and ours.
 
     Of what was recorded: ``command``, its command line; ``nested``, the outputs of recordings inside this one; where
     no Python was seen, ``heirs``, the processes that still run and might start one. ``failed_to_trace`` says whether a

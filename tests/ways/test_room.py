@@ -1,7 +1,7 @@
 """Ways to end in which room runs out: on the disk, under a limit, in memory; and the output's folder removed.
 
-A limit on a file's size stands for a disk's quota: both make the same write fail, with EFBIG and with EDQUOT, but a quota
-takes a file system made for it.
+A limit on a file's size stands for a disk's quota: both make the same write fail, with EFBIG and with EDQUOT, but a
+quota takes a file system made for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.ways.program import KEEPS_ALL, SUFFIXES, Program, assert_holds, assert_same_end, load, merged, numbers
+from tests.ways.program import SUFFIXES, Program, assert_holds, assert_same_end, merged
 
 pytestmark = pytest.mark.slow
 
