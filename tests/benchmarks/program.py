@@ -33,9 +33,14 @@ def check(result: tuple[Any, ...]) -> Any:
 
 @contextlib.contextmanager
 def recorded(device: str = "cuda") -> Iterator[gputrace.trace]:
-    """Record the block into a file that is thrown away."""
+    """Record the block into a file that is thrown away. Raises RuntimeError if that ended early, as on a full disk: what
+    was measured since then cost nothing.
+    """
     with tempfile.TemporaryDirectory() as folder, gputrace.trace(Path(folder) / "run.pftrace", device) as running:
         yield running
+    assert running.summary is not None
+    if running.summary.failed_to_trace:
+        raise RuntimeError("; ".join(running.summary.told))
 
 
 def bare_records(driver: Any, stream: Any, count: int) -> Callable[[], None]:
