@@ -88,10 +88,12 @@ class trace:
             running, session = self._tracer, self._session
             self._tracer = self._session = None
             atexit.unregister(self._at_exit)
-            running.stop()
             if os.getpid() != running.pid:  # a forked child came here: the recording is its parent's
                 raise UsageError("the recording belongs to the process that started it")
-            self.summary = recording.finish_recording(session)
+            try:
+                running.stop()
+            finally:  # a signal's handler may have raised meanwhile
+                self.summary = recording.finish_recording(session)
         if self.summary is None:
             raise UsageError("nothing records: call start() first")
         return self.summary

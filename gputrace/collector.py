@@ -97,9 +97,7 @@ class Collector:
 
     def _run(self, gone: LockType) -> None:
         self._tid = get_native_id()
-        if hasattr(_signal, "pthread_sigmask"):
-            # A signal handled here would not wake the program's main thread from what it waits in.
-            _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
+        _take_no_signals()
         try:
             while not self._stopping and gone is self._gone:
                 self._bell.acquire(timeout=PERIOD_S)
@@ -109,6 +107,61 @@ class Collector:
             if gone is self._gone:
                 self._running = False
             gone.release()
+
+
+def apart(
+    work: Callable[[], None], interrupted: Callable[[], None], moved: Callable[[], int], patience_s: float
+) -> bool:
+    """Run ``work()``, which must not raise, on a thread of its own and wait for its end: no signal's handler of the
+    program's runs there, so none can break it off halfway.
+
+    Returns False, and waits no more, once ``moved()`` has said the same for ``patience_s`` seconds. What a handler
+    raises meanwhile is raised at the end; ``interrupted()`` is called at once. Where no thread can be started any more,
+    it is done on this one.
+    """
+    ended = allocate_lock()
+    ended.acquire()
+    ticket = [True]  # whoever takes it does the work: a handler may raise before we know that a thread was started
+
+    def run() -> None:
+        try:
+            ticket.pop()
+        except IndexError:
+            return
+        try:
+            work()
+        finally:
+            ended.release()
+
+    def run_there() -> None:
+        _take_no_signals()
+        run()
+
+    raised: BaseException | None = None
+    in_time = stuck = False
+    while not (in_time or stuck):
+        try:
+            if ticket:
+                start_new_thread(run_there, ())
+            before = moved()
+            in_time = ended.acquire(timeout=patience_s)
+            stuck = not in_time and moved() == before
+        except BaseException as error:
+            if ticket and isinstance(error, RuntimeError):
+                run()
+                in_time = True
+            else:
+                raised = error
+                interrupted()
+    if raised is not None:
+        raise raised
+    return in_time
+
+
+def _take_no_signals() -> None:
+    """A signal handled on a thread of ours would not wake the program's main thread from what it waits in."""
+    if hasattr(_signal, "pthread_sigmask"):
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
 
 
 def _wait_for_exit(tid: int) -> None:

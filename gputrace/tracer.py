@@ -14,7 +14,7 @@ from itertools import count
 from time import sleep
 
 from gputrace import hostclock, hot, ranks
-from gputrace.collector import Collector
+from gputrace.collector import Collector, apart
 from gputrace.devicetrace import DeviceTrace
 from gputrace.errors import UsageError
 from gputrace.fence import let_through
@@ -42,6 +42,8 @@ CLOCKS_NS: Final = 10_000_000_000
 #: How long a clean exit waits for the device, and a fork for the collector.
 EXIT_DEADLINE_S: Final = 10.0
 FORK_DEADLINE_S: Final = 2.0
+#: How much longer an exit waits for a driver or a disk that does not answer at all.
+STUCK_S: Final = 5.0
 
 _current: Tracer | None = None
 
@@ -83,6 +85,7 @@ class Tracer:
         self._file: ShardFile | None = None
         self._broken = False
         self._finished = False
+        self._interrupted = False
         self._with_multiprocessing = False
         self._lock = RLock()  # around what the program's threads do when a stream or a pool is new
         self._cycle_lock = RLock()  # around a collector's cycle: one at a time
@@ -105,13 +108,22 @@ class Tracer:
         _current = self
 
     def stop(self, deadline_s: float = EXIT_DEADLINE_S) -> None:
-        """Stop recording, wait at most ``deadline_s`` for the device, and finish the shard. Raises nothing."""
+        """Stop recording, wait at most ``deadline_s`` for the device, and finish the shard.
+
+        Raises what a signal's handler raises meanwhile, once that is done, and nothing else.
+        """
         global _current
         if _current is self:
             _current = None
             hot.switch_off()
         if os.getpid() != self.pid:
             return
+        patience_s = deadline_s + STUCK_S
+        if not apart(lambda: self._end(deadline_s), self._interrupt, lambda: self.counts.slices, patience_s):
+            self.tell(f"gave up at the end: nothing moved for {patience_s:g} s, and the last slices may be missing")
+            self._report()
+
+    def _end(self, deadline_s: float) -> None:
         if not self._collector.stop(deadline_s):
             self.tell("the collector did not come to its end in time: the last slices may be missing")
             self._report()
@@ -120,6 +132,10 @@ class Tracer:
             self._flush(hostclock.now_ns() + round(deadline_s * 1e9))
             self._finished = True
             self._finish()
+
+    def _interrupt(self) -> None:
+        """Wait no longer for the device at the end: somebody is in a hurry."""
+        self._interrupted = True
 
     def pause_for_fork(self) -> None:
         """Stop the collector, so that no lock of ours is held and no thread of ours runs while the process forks."""
@@ -348,11 +364,10 @@ class Tracer:
                 self._collect(EVERYTHING, _no_hurry)
                 if not any(device.unreached for device in self._devices_now()) or hostclock.now_ns() > deadline_ns:
                     break
-                try:
-                    sleep(0.001)
-                except KeyboardInterrupt:
+                if self._interrupted:
                     self.tell("interrupted while waiting for the device at the end: its last windows may be missing")
                     break
+                sleep(0.001)
             self._collect(EVERYTHING, _no_hurry, last=True)
             for device in self._devices_now():
                 if device.unread:
@@ -492,7 +507,10 @@ def _process_name() -> str:
 
 def _at_exit() -> None:
     if _current is not None:
-        _current.stop()
+        try:
+            _current.stop()
+        except BaseException:
+            pass  # without us, the signal would have found the program at its end
 
 
 def _before_fork() -> None:
