@@ -190,11 +190,12 @@ def run(rounds: int, seconds: float) -> list[Row]:
 def told(what: str, loss: float, during: Turn, bare: Turn, pace: int) -> list[Row]:
     budget = by_twin(15.0, 3.0)
     assert budget is not None
-    judged = during.per_s > KEPT * pace or loss > budget
-    stall_budget = STALL_BUDGET_MS if judged else None
+    kept, stall_ms = during.per_s > KEPT * pace, during.longest_ms
+    loss_budget = budget if kept or loss > budget else None
+    stall_budget = STALL_BUDGET_MS if kept or stall_ms > STALL_BUDGET_MS else None
     return [
-        Row(f"work lost, {what}", loss, budget if judged else None, "%", aside=f"at {during.per_s / 1e3:.0f} k/s"),
-        Row(f"longest stall, {what}", during.longest_ms, stall_budget, "ms", aside=f"else {bare.longest_ms:.1f}"),
+        Row(f"work lost, {what}", loss, loss_budget, "%", aside=f"at {during.per_s / 1e3:.0f} k/s"),
+        Row(f"longest stall, {what}", stall_ms, stall_budget, "ms", aside=f"else {bare.longest_ms:.1f}"),
     ]
 
 

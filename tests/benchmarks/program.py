@@ -33,8 +33,8 @@ def check(result: tuple[Any, ...]) -> Any:
 
 @contextlib.contextmanager
 def recorded(device: str = "cuda") -> Iterator[gputrace.trace]:
-    """Record the block into a file that is thrown away. Raises RuntimeError if that ended early, as on a full disk: what
-    was measured since then cost nothing.
+    """Record the block into a file that is thrown away. Raises RuntimeError if tracing ended early, as on a full disk:
+    what was measured from then on cost nothing.
     """
     with tempfile.TemporaryDirectory() as folder, gputrace.trace(Path(folder) / "run.pftrace", device) as running:
         yield running
