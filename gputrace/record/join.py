@@ -9,10 +9,12 @@ from __future__ import annotations
 import io
 import os
 
+from gputrace.record.replace import replacing
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from typing import IO, Any
+    from typing import Any
 
     from gputrace.model import Exporter
     from gputrace.record.salvage import Salvaged
@@ -44,29 +46,17 @@ def join(
     if not shards:
         return 0
 
-    # Beside the output, so that it can be put in its place in one step; the same name if a killed join is repeated.
-    parent, name = os.path.split(output)
-    new = os.path.join(parent, f".{name[:48]}.{folder.recording.id[:12]}.joined")
-    try:
-        with open(new, "wb", opener=_opener_like(output)) as file:
-            write, finish = _compressing(file) if gzip else (file.write, lambda: 0)
-            write(exporter.header(folder.recording, folder.snapshots(), metadata))
-            done, total = 0, sum(length for _, length in shards)
-            for path, length in shards:
-                for chunk in _chunks(path, length):
-                    write(chunk)
-                    done += len(chunk)
-                    if progress:
-                        progress(done, total)
-            write(exporter.footer())
-            finish()
-        size = os.path.getsize(new)
-        os.replace(new, output)
-    except BaseException:
-        if os.path.exists(new):
-            os.unlink(new)  # gives a full disk its room back
-        raise
-    return size
+    with replacing(output, folder.recording.id[:12] + ".joined", gzip=gzip) as write:
+        write(exporter.header(folder.recording, folder.snapshots(), metadata))
+        done, total = 0, sum(length for _, length in shards)
+        for path, length in shards:
+            for chunk in _chunks(path, length):
+                write(chunk)
+                done += len(chunk)
+                if progress:
+                    progress(done, total)
+        write(exporter.footer())
+    return os.path.getsize(output)
 
 
 def remove(path: str) -> None:
@@ -140,24 +130,3 @@ def _chunks(path: str, length: int) -> Iterator[bytes]:
         while length and (chunk := shard.read(min(length, _CHUNK))):
             length -= len(chunk)
             yield chunk
-
-
-def _compressing(file: IO[bytes]) -> tuple[Callable[[bytes], int], Callable[[], int]]:
-    """A write and a finish that gzip into ``file``. No name and no time inside: the same bytes each time."""
-    import zlib
-
-    stream = zlib.compressobj(wbits=16 + zlib.MAX_WBITS)  # 16: with gzip's header and checksum
-    return lambda data: file.write(stream.compress(data)), lambda: file.write(stream.flush())
-
-
-def _opener_like(output: str) -> Callable[[str, int], int]:
-    """Opens files with the permissions of the output that will be replaced, else those of any new file."""
-    mode = os.stat(output).st_mode & 0o777 if os.path.exists(output) else None
-
-    def opener(path: str, flags: int) -> int:
-        file = os.open(path, flags | os.O_NOFOLLOW, 0o666)
-        if mode is not None:
-            os.fchmod(file, mode)
-        return file
-
-    return opener
