@@ -146,7 +146,7 @@ def start_recording(output: str, device: str = "auto", command: Sequence[str] | 
     rank = ranks.identity()
     output, renamed = _named_for(output, rank)
     format = formats.of_output(output)
-    output = _checked(output)
+    output = checked_output(output)
     exporter = formats.load(format.exporter)
     kind, reason = devices.choose(device, initialise=command is not None)
 
@@ -183,8 +183,44 @@ def recover(path: str, output: str, progress: Progress | None = None) -> Summary
     Raises `UsageError` if the output's suffix is another than the recording's, `OutputError` if the folder holds no
     recording or the trace cannot be written.
     """
+    folder = _opened(path)
+    format = formats.of_output(output)
+    if format.suffix != folder.suffix:
+        raise UsageError(
+            f"this recording is in the format {folder.suffix} and cannot become {output}: "
+            f"name the output {folder.suffix} or {folder.suffix}.gz"
+        )
+    return _finish(folder, checked_output(output), format, formats.load(folder.exporter), progress)
+
+
+def gather(path: str, output: str) -> list[str]:
+    """Write what the shards in folder ``path`` hold so far to ``output``, and leave the folder as it is.
+
+    Returns what there is to tell. Raises `OutputError` if the folder holds no recording or ``output`` cannot be written.
+    """
+    folder = _opened(path)
+    exporter = formats.load(folder.exporter)
+    running = alive.writers(folder)
     try:
-        folder = ShardFolder.open(path)
+        salvaged = salvage_all(folder, exporter, running)
+        summary = _add_up(folder, running, salvaged)
+        metadata = folder.metadata() | summary.counts() | _numbers(folder)
+        size = join(folder, output, exporter, gzip=False, metadata=metadata, salvaged=salvaged)
+    except OSError as error:
+        raise OutputError(f"cannot write {output}: {error.strerror}") from error
+    if not size:
+        raise OutputError(f"{path} holds no shard with anything in it")
+    return summary.told
+
+
+def is_shard_folder(path: str) -> bool:
+    """Is this the folder of a recording?"""
+    return os.path.isfile(os.path.join(path, "recording"))
+
+
+def _opened(path: str) -> ShardFolder:
+    try:
+        return ShardFolder.open(path)
     except FileNotFoundError:
         why = "is not a recording's folder (no file 'recording' in it)" if os.path.isdir(path) else "does not exist"
         raise OutputError(f"{path} {why}") from None
@@ -192,13 +228,6 @@ def recover(path: str, output: str, progress: Progress | None = None) -> Summary
         raise OutputError(f"{path} is not a recording's folder: it is a file") from None
     except OSError as error:
         raise OutputError(f"{path} cannot be read as a recording's folder: {error.strerror}") from error
-    format = formats.of_output(output)
-    if format.suffix != folder.suffix:
-        raise UsageError(
-            f"this recording is in the format {folder.suffix} and cannot become {output}: "
-            f"name the output {folder.suffix} or {folder.suffix}.gz"
-        )
-    return _finish(folder, _checked(output), format, formats.load(folder.exporter), progress)
 
 
 def discard_recording(session: Session) -> None:
@@ -364,7 +393,7 @@ def _named_for(output: str, rank: ranks.Rank | None) -> tuple[str, str]:
     )
 
 
-def _checked(output: str) -> str:
+def checked_output(output: str) -> str:
     """The output's absolute path, links followed. Raises `OutputError` if a trace cannot be put there."""
     try:
         path = os.path.realpath(output)
