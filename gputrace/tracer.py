@@ -19,6 +19,7 @@ from gputrace.devicetrace import DeviceTrace
 from gputrace.errors import UsageError
 from gputrace.fence import let_through
 from gputrace.model import COUNTER, Process
+from gputrace.poolworkers import flush_before_results
 from gputrace.shardfile import ShardFile
 from gputrace.timeline import Counts, HostTimeline
 from gputrace.tracks import Tracks
@@ -239,6 +240,7 @@ class Tracer:
         if util is not None and process is not None and process.parent_process() is not None:
             self._with_multiprocessing = True
             util.Finalize(None, _at_exit, exitpriority=-(1 << 20))
+            flush_before_results(self.write_now)
 
     def _wake(self) -> None:
         if not self._with_multiprocessing:
@@ -262,6 +264,16 @@ class Tracer:
                 self._report_now_and_then()
             except Exception as error:
                 self._break(error)
+
+    def write_now(self) -> None:
+        """Write what was handed over so far, on the calling thread. Raises nothing."""
+        with self._cycle_lock:
+            if not self._finished:
+                try:
+                    self._collect(EVERYTHING, _no_hurry)
+                    self._write_out()
+                except Exception as error:
+                    self._break(error)
 
     def _collect(self, most: int, hurry: Callable[[], bool], *, last: bool = False) -> None:
         """Take what was handed over, ``most`` edges at a time. Once ``hurry()`` says so, leave the rest for later."""
