@@ -1,0 +1,463 @@
+/* The compiled twin of the hot path: what its files share.
+ *
+ *   text.c      names and arguments as bytes
+ *   rings.c     where host edges are kept until they are written, and found after a crash
+ *   spans.c     the program's side: span, window, instant, counter
+ *   streams.c   devices, their events, and the queues of windows on streams
+ *   lanes.c     which lane a slice goes to, and what is open on it
+ *   perfetto.c  edges to Perfetto's wire format
+ *   collect.c   the collector's side: host edges and reached windows to slices
+ *   ../_hot.c   the module
+ *
+ * `gputrace/hot/pure.py`, `drain.py`, `gputrace/timeline.py` and `exporters/sequence.py` say the same in Python, and why;
+ * here is said only what C makes different. Times are ns of CLOCK_MONOTONIC, device times ns of the device's own clock.
+ *
+ * Who may touch what: the program's side runs with the GIL, the collector's without. Where both meet, one side writes and
+ * the other reads behind one atomic store (a record's tag, a queue's count, a chain of windows); the pieces of the rings
+ * have a mutex. Without a GIL (free-threaded Python) the program's side takes `core_lock` instead: see GUARD.
+ */
+#ifndef GPUTRACE_HOT_H
+#define GPUTRACE_HOT_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+#ifdef Py_GIL_DISABLED
+extern pthread_mutex_t core_lock;
+#define GUARD() pthread_mutex_lock(&core_lock)
+#define UNGUARD() pthread_mutex_unlock(&core_lock)
+#else
+#define GUARD() ((void)0)
+#define UNGUARD() ((void)0)
+#endif
+
+/* text.c */
+
+enum { MOST_NAMES = 1 << 14, LONGEST_NAME_KEPT = 1024, MOST_ARGS_BYTES = 1 << 18 };
+enum { ARG_NONE, ARG_BOOL, ARG_INT, ARG_DOUBLE, ARG_TEXT, ARG_WIDE }; /* ARG_WIDE: an int beyond int64, in hexadecimal */
+enum { NAME_INLINE = 0, NAME_ERROR, NAME_ENDED, NAME_GPU, NAME_PLACEMENT, NAME_CLOCK, FIRST_NAME };
+
+/* A name that was met before; never freed. `generation`: of the recording whose ring defines it. */
+struct name {
+    PyObject *object;
+    uint32_t generation, length;
+    char bytes[]; /* UTF-8, lone surrogates as they come ("surrogatepass") */
+};
+
+struct text {
+    const char *bytes;
+    uint32_t length;
+};
+
+/* Arguments, or a name that is not kept, as the ring's payload has them. Shared, by count. */
+struct blob {
+    _Atomic uint32_t count;
+    uint32_t length;
+    uint8_t bytes[];
+};
+
+/* What a record or a window is called: an id, or text (id 0). */
+struct label {
+    uint32_t id;
+    struct text text;
+};
+
+/* Arguments as they lie somewhere: a payload without its name. */
+struct args {
+    const uint8_t *at, *end;
+};
+
+/* One argument. */
+struct arg {
+    struct label key;
+    int type;
+    int64_t integer;
+    double real;
+    struct text text;
+};
+
+extern struct name *names[MOST_NAMES];
+
+bool text_start(void);
+/* The id of a str, NAME_INLINE where it is not kept; -1 with an exception set. */
+int64_t name_id(PyObject *name);
+/* A str's bytes; `keep` is a new reference to whatever holds them. False with an exception set. */
+bool text_of(PyObject *string, struct text *out, PyObject **keep);
+PyObject *text_object(struct text text);
+PyObject *label_object(struct label label);
+struct text label_text(struct label label);
+struct blob *blob_make(const void *bytes, size_t length);
+struct blob *blob_share(struct blob *blob);
+void blob_drop(struct blob *blob);
+/* Keyword arguments as a blob; `first` is put before them (the text of a name that is not kept), if it has a length.
+ * NULL with `*ok` true where there is nothing to keep. */
+struct blob *blob_of_args(PyObject *const *values, PyObject *kwnames, bool *ok);
+struct blob *blob_of_text_args(int count, const uint32_t *keys, const struct text *values);
+bool arg_next(struct args *args, struct arg *out);
+PyObject *args_object(const struct args *views, int count);
+uint64_t text_hash(struct text text, uint64_t seed);
+
+/* rings.c */
+
+enum { PIECE_BYTES = 1 << 16, PIECE_HEAD = 64, SLOT = 32, MOST_SLOTS = 0xffff };
+enum { PIECE_FREE, PIECE_EDGES, PIECE_NAMES, PIECE_THREADS, PIECE_OPEN };
+enum { RECORD_BEGIN = 1, RECORD_END, RECORD_INSTANT, RECORD_SAMPLE, RECORD_FILL = 255 };
+enum { HAS_STREAM = 1, IS_DOUBLE = 1 };
+#define EXPLICIT_WINDOW UINT64_MAX /* the scope of what nests in nothing */
+
+/* The ring file's header. */
+struct ring_header {
+    char magic[8];
+    uint32_t version, piece_bytes;
+    _Atomic uint64_t committed, pending;
+    uint64_t length[2];
+    uint64_t tracks;
+    uint32_t pid, name_length;
+    char name[512]; /* the process's */
+};
+
+struct piece_head {
+    _Atomic uint32_t kind;
+    uint32_t units, thread, unused;
+    uint64_t sequence, consumed_old, consumed_new, epoch_new, spare[2];
+};
+
+struct record {
+    _Atomic uint64_t tag; /* kind, flags << 8, slots << 16, name << 32: stored last */
+    int64_t ns;
+    uint64_t number, scope;
+};
+
+struct open_entry {
+    _Atomic uint64_t number;
+    uint32_t thread, track;
+    uint64_t begin_epoch, end_epoch, scope;
+};
+
+struct thread_entry {
+    _Atomic uint32_t number;
+    uint32_t tid, track, length;
+    uint64_t announced, spare;
+    char name[96];
+};
+
+/* One piece of a ring, as this process knows it. */
+struct piece {
+    struct piece *_Atomic next; /* of the same thread, or in a list */
+    uint8_t *base;
+    uint32_t units;
+};
+
+bool rings_start(const char *path, uint64_t most_bytes, struct text process_name);
+void rings_forget(void);
+void rings_stop(void); /* unmap and remove the file: everything is in the shard */
+struct piece *piece_take(uint32_t kind, uint32_t units, uint32_t thread, uint64_t sequence, bool beyond_bound);
+void piece_give(struct piece *piece);
+void rings_prepare(void); /* keep some pieces ready */
+bool ring_define_name(uint32_t id);
+uint64_t rings_bytes(void);
+const char *rings_trouble(void); /* why nothing survives a crash, NULL if all is well */
+struct thread_entry *thread_entry_take(uint32_t number, uint32_t tid, struct text name);
+struct open_entry *open_entry_take(void);
+void open_entry_end(struct open_entry *entry, uint64_t epoch);
+void open_entries_free(uint64_t epoch); /* those that ended by this committed epoch */
+struct ring_header *ring_header(void);
+
+/* lanes.c */
+
+struct map_slot {
+    uint64_t a, b, value;
+    bool used;
+};
+
+/* (a, b) to a value. Open addressing, half full at most; forgets by shifting back. */
+struct map {
+    struct map_slot *slots;
+    size_t capacity, count;
+};
+
+uint64_t *map_find(const struct map *map, uint64_t a, uint64_t b);
+bool map_put(struct map *map, uint64_t a, uint64_t b, uint64_t value);
+bool map_take(struct map *map, uint64_t a, uint64_t b, uint64_t *value);
+void map_clear(struct map *map);
+
+struct sequence;
+
+/* One track, and what is open on it, outermost first. */
+struct lane {
+    struct sequence *sequence; /* encodes it, or: */
+    PyObject *edges;           /* the list its edges go to, for an exporter in Python */
+    PyObject *track;
+    uint32_t track_id;
+    size_t index;
+    uint64_t *stack;
+    struct open_entry **entries; /* of each item of the stack: what the ring says is open. Host lanes alone */
+    size_t depth, room;
+    uint64_t key_a, key_b; /* whose scoped spans may nest here now */
+    bool keyed, touched;
+    int64_t last_ns;
+    struct lane *next_touched;
+};
+
+enum { DEEPEST = 512, CLOSE_NS = 1000 };
+
+struct lanes {
+    struct lane **lanes;
+    size_t count, room;
+    size_t *empty; /* a heap of the lanes with nothing open */
+    size_t empty_count, empty_room;
+    struct map owned;   /* by key: the lane whose innermost span is of that key */
+    struct map lane_of; /* by open item */
+    PyObject *open_lane; /* (index) -> what lane_open reads */
+    struct thread *thread; /* whose they are, NULL for a stream's */
+};
+
+enum edge_kind { EDGE_BEGIN = 1, EDGE_END, EDGE_INSTANT, EDGE_COUNTER, EDGE_SLICE };
+enum { MOST_VIEWS = 8 };
+
+/* What is written: as `gputrace.model.Edge`. The arguments are the views' in order, a later one's instead of an earlier. */
+struct edge {
+    int64_t ts, end_ns;
+    enum edge_kind kind;
+    struct label name;
+    uint64_t flow;
+    struct args views[MOST_VIEWS];
+    int view_count;
+};
+
+struct collecting;
+struct lane *lane_make(struct collecting *c, PyObject *described, size_t index);
+void lane_free(struct lane *lane);
+struct lane *lanes_choose(struct collecting *c, struct lanes *set, bool keyed, uint64_t a, uint64_t b, int64_t ts);
+bool lanes_begin(struct collecting *c, struct lanes *set, struct lane *lane, uint64_t item, bool keyed, uint64_t a, uint64_t b);
+int64_t lanes_end(struct collecting *c, struct lanes *set, uint64_t item, int64_t ts, const struct args *args, int count);
+bool lane_cut_down_to(struct collecting *c, struct lanes *set, struct lane *lane, uint64_t item, int64_t ts);
+bool lane_push(struct collecting *c, struct lane *lane, uint64_t item, struct thread *thread);
+void lane_pop(struct collecting *c, struct lane *lane);
+bool lane_emit(struct collecting *c, struct lane *lane, const struct edge *edge);
+void lanes_free(struct lanes *set);
+
+/* perfetto.c */
+
+struct buffer {
+    uint8_t *data;
+    size_t length, room;
+};
+
+struct sequence *sequence_make(PyObject *native);
+void sequence_free(struct sequence *sequence);
+bool sequence_encode(struct sequence *sequence, struct buffer *out, const struct edge *edge);
+
+/* spans.c */
+
+/* One host thread that opened a span. Its ring is written with the GIL, by whoever closes a span of its, and read by the
+ * collector. */
+struct thread {
+    struct thread *_Atomic next;
+    uint32_t number, tid;
+    uint32_t generation;
+    uint32_t open; /* spans that hold it */
+    _Atomic bool ended;
+    PyObject *name;
+    /* the program's side */
+    uint8_t *at, *end;
+    struct piece *newest;
+    uint64_t pieces;
+    /* the collector's side */
+    struct piece *_Atomic oldest;
+    uint8_t *read;
+    struct thread_entry *entry;
+    bool opened;
+    struct lane *home;
+    struct lanes lanes;
+};
+
+struct device;
+struct queue;
+struct window;
+
+enum span_state { FRESH, OPEN, ENDED, CLOSED };
+
+typedef struct {
+    PyObject_HEAD
+    enum span_state state;
+    uint32_t generation;
+    bool explicit_window, never_closed;
+    struct label label; /* text: of `name` */
+    PyObject *name;
+    struct queue *queue; /* its stream's; NULL for a host slice alone */
+    struct blob *args;
+    struct thread *thread;
+    struct window *window; /* while it is open and recorded */
+    uint64_t number;
+    PyObject *error, *reason; /* str; what went wrong inside; why its end could not be recorded */
+    PyObject *again;          /* list of uses of a shared object: see `_another` in pure.py */
+    PyObject *stream, *kwargs; /* of one made with tracing off */
+} Span;
+
+struct stats {
+    uint64_t dropped_spans, dropped_windows, failed, uncaptured;
+};
+
+/* The process's state. */
+struct core {
+    bool on, wake_needed, stream_used;
+    uint32_t generation;
+    uint64_t next_number;
+    uint32_t next_thread;
+    struct stats stats;
+    struct thread *_Atomic threads; /* newest first */
+    PyObject *resolve, *wake;
+    PyObject *queues;         /* dict: what programs pass -> Queue */
+    PyObject *all_queues;     /* list */
+    PyObject *current_stream; /* the context variable of use_stream */
+    int64_t clock_ns, clock_step; /* a clock for tests: moves by so much at each read */
+};
+extern struct core core;
+
+/* Put another reference in a place; the one before goes last, as it may run anything. */
+static inline void replace(PyObject **place, PyObject *object) {
+    PyObject *before = *place;
+    *place = object;
+    Py_XDECREF(before);
+}
+
+/* What the module finds in its Python siblings. */
+struct helpers {
+    PyObject *plain, *as_name, *kind_name, *describe;          /* arguments.py */
+    PyObject *find_scope, *task_scope, *running_loop;          /* scope.py */
+    PyObject *note_use, *last_use, *let_through, *thread_name, *decorate; /* shared.py */
+    PyObject *modules, *asyncio, *greenlet;
+};
+extern struct helpers helpers;
+
+extern PyTypeObject *span_type, *window_type, *off_type, *dropped_type, *queue_type, *device_type;
+extern PyMethodDef span_functions[];
+bool spans_start(PyObject *module);
+struct thread *thread_here(void);
+void thread_free(struct thread *thread);
+/* The error indicator holds what a fenced call raised. False: it is the program's and stays set. */
+bool let_through(void);
+struct queue *queue_of(PyObject *stream); /* borrowed; NULL for none, with no exception set */
+
+static inline int64_t now_ns(void) {
+    if (unlikely(core.clock_step != 0)) return core.clock_ns += core.clock_step;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* streams.c */
+
+enum { CUDA_SUCCESS = 0, CUDA_INVALID_HANDLE = 400, CUDA_NOT_READY = 600, CUDA_CAPTURE_IMPLICIT = 906 };
+enum { CODE_RAISED = -1 }; /* a device in Python raised; what is in `raised` */
+
+/* A window on a stream: two events and what its slice will say. Belongs to its device for good. */
+struct window {
+    struct window *next; /* in a list of free ones */
+    void *start, *end;   /* a CUevent, or a borrowed Python object */
+    uint64_t number, key_thread, scope;
+    int64_t enqueued_ns;
+    struct label label;
+    struct blob *args, *end_args, *name_text; /* name_text: what label.text points to */
+    struct blob *read_error;                  /* why an event could not be read: the collector's */
+    bool is_open; /* the collector's: its begin has been taken */
+    bool has_reason, abandoned, never_closed, has_error;
+};
+
+enum { QUEUE_CHUNK = 510 };
+
+struct chunk {
+    struct chunk *_Atomic next;
+    _Atomic uint32_t count;
+    uint32_t taken;
+    uintptr_t entries[QUEUE_CHUNK]; /* a window, or with the lowest bit set a blob: every window open here failed */
+};
+
+/* An edge the device has passed: as `gputrace.hot.drain.Passed`. */
+struct passed {
+    int64_t device_ns, end_device_ns, enqueued_ns;
+    uint64_t flow, key_thread, scope;
+    struct label label;
+    struct blob *name_text, *args, *end_args, *read_error;
+    bool timed, is_leaf, is_begin, given_up; /* given_up: on purpose, or never closed: no failure */
+};
+
+struct queue {
+    PyObject_HEAD
+    struct device *device;
+    PyObject *native, *handle, *refused;
+    void *stream;
+    uint64_t number;
+    struct chunk *_Atomic newest, *oldest;
+    _Atomic uint64_t pushed;
+    uint64_t popped, marked;
+    /* the collector's */
+    struct lanes lanes;
+    struct passed *waiting;
+    size_t waiting_count, waiting_room;
+    int64_t last_ns;
+    struct map unread; /* by flow: windows whose beginning could not be read */
+    struct map failed; /* by flow: the error of an open window, a blob */
+};
+
+struct device {
+    PyObject_HEAD
+    bool is_native;
+    int (*record)(void *event, void *stream);
+    int (*capturing)(void *stream, int *status);
+    int (*elapsed)(float *ms, void *start, void *end);
+    int (*context)(void **context);
+    int (*context_id)(void *context, unsigned long long *id);
+    PyObject *record_raw, *capturing_raw, *elapsed_raw; /* of a device in Python */
+    PyObject *make;
+    struct window *free;
+    struct window *_Atomic returned;
+    uint64_t taken, made;
+    _Atomic uint64_t given;
+    struct slab *slabs;
+    int64_t open; /* windows whose begin was taken and whose end was not */
+};
+
+bool streams_start(PyObject *module);
+struct window *window_take(struct device *device);
+void window_give(struct window *window, struct device *device);
+bool queue_push(struct queue *queue, uintptr_t entry);
+bool queue_peek(struct queue *queue, uint64_t ahead, uintptr_t *entry);
+void queue_drop(struct queue *queue, uint64_t count);
+uint64_t queue_length(struct queue *queue);
+void window_clear(struct window *window);
+void passed_clear(struct passed *passed);
+
+/* collect.c */
+
+struct counts {
+    uint64_t slices, windows, clamped, out_of_order, failed, unreadable, clock_violations, worst_error_ns;
+};
+
+/* One call of the collector. `state`: of the thread, while it does not hold the GIL. `stays`: it holds it throughout. */
+struct collecting {
+    PyThreadState *state;
+    bool stays;
+    uint64_t edges; /* written so far */
+};
+
+extern struct counts counts;
+extern struct buffer out;
+extern PyMethodDef collect_functions[];
+extern struct lane *touched; /* lanes whose lists hold edges */
+void gil_take(struct collecting *c);
+void gil_drop(struct collecting *c);
+
+#endif

@@ -1,0 +1,304 @@
+/* The rings' memory: a file of pieces, mapped shared, so that what is written there outlives the process.
+ *
+ * Pieces are taken by threads of the program and given back by the collector, under a mutex that is held for a few
+ * instructions, or for one growth of the file. Where the file cannot grow (a full disk), memory of the process's own
+ * takes its place: tracing goes on and only the surviving is lost. It knows the file's layout, and no span.
+ */
+
+#include "hot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { FIRST_GROWTH = 4, READY = 2, MOST_REGIONS = 256, ENTRIES = (PIECE_BYTES - PIECE_HEAD) };
+
+_Static_assert(sizeof(struct record) == SLOT, "records are slots");
+_Static_assert(sizeof(struct piece_head) == PIECE_HEAD, "pieces begin with their head");
+_Static_assert(sizeof(struct thread_entry) == 128 && sizeof(struct open_entry) == 40, "as the reader has them");
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char *path;
+static uint64_t most_units, all_units, used_units, file_units;
+static struct piece *_Atomic free_pieces;
+static size_t free_count;
+static char trouble[256];
+static struct {
+    void *base;
+    size_t length;
+} regions[MOST_REGIONS];
+static size_t region_count;
+static struct ring_header *header, own_header;
+static struct piece *names_piece, *threads_pieces, *open_pieces;
+static uint8_t *names_at;
+static struct open_entry **open_free, **ended;
+static uint64_t *ended_epochs;
+static size_t open_free_count, open_free_room, ended_count, ended_room;
+static struct text process_name;
+static char process_name_bytes[512];
+
+/* The file's next `units` pieces, mapped; NULL with `trouble` set. With the file's header in front the first time. */
+static uint8_t *grow_file(uint64_t units) {
+    bool first = !file_units;
+    uint64_t offset = first ? 0 : (1 + file_units) * PIECE_BYTES, bytes = (units + first) * PIECE_BYTES;
+    if (!path || trouble[0]) return NULL;
+    int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (first ? O_CREAT | O_EXCL : 0), 0600);
+    int error = file < 0 ? errno : posix_fallocate(file, (off_t)offset, (off_t)bytes);
+    uint8_t *base = MAP_FAILED;
+    if (!error && (base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)offset)) == MAP_FAILED)
+        error = errno;
+    if (file >= 0) close(file);
+    if (error) {
+        snprintf(trouble, sizeof trouble, "%s", strerror(error));
+        if (first && file >= 0) unlink(path);
+        return NULL;
+    }
+    regions[region_count].base = base;
+    regions[region_count++].length = bytes;
+    file_units += units;
+    if (!first) return base;
+    header = (struct ring_header *)base;
+    memcpy(header->name, process_name_bytes, process_name.length);
+    header->name_length = process_name.length;
+    header->pid = (uint32_t)getpid();
+    header->version = 1;
+    header->piece_bytes = PIECE_BYTES;
+    header->tracks = own_header.tracks;
+    header->length[0] = own_header.length[0];
+    header->length[1] = own_header.length[1];
+    atomic_store(&header->committed, atomic_load(&own_header.committed));
+    atomic_store(&header->pending, atomic_load(&own_header.pending));
+    atomic_thread_fence(memory_order_release);
+    memcpy(header->magic, "gputrng1", 8);
+    return base + PIECE_BYTES;
+}
+
+static void push_free(struct piece *piece) {
+    piece->next = free_pieces;
+    free_pieces = piece;
+    free_count++;
+}
+
+/* More pieces, `units` of them in one where that is more than one. Called with the lock. */
+static struct piece *grow(uint64_t units, bool beyond_bound) {
+    uint64_t more = units > 1 ? units : all_units / 2 > FIRST_GROWTH ? all_units / 2 : FIRST_GROWTH;
+    if (all_units + more > most_units && !beyond_bound) more = units;
+    if ((all_units + more > most_units && !beyond_bound) || region_count == MOST_REGIONS) return NULL;
+    uint8_t *base = grow_file(more);
+    if (!base) {
+        base = mmap(NULL, more * PIECE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (base == MAP_FAILED) return NULL;
+        regions[region_count].base = base;
+        regions[region_count++].length = more * PIECE_BYTES;
+    }
+    all_units += more;
+    uint64_t each = units > 1 ? units : 1;
+    for (uint64_t i = 0; i < more; i += each) {
+        struct piece *piece = calloc(1, sizeof *piece);
+        if (!piece) return NULL;
+        piece->base = base + i * PIECE_BYTES;
+        piece->units = (uint32_t)each;
+        if (units > 1) return piece;
+        push_free(piece);
+    }
+    struct piece *piece = free_pieces;
+    free_pieces = piece->next;
+    free_count--;
+    return piece;
+}
+
+struct piece *piece_take(uint32_t kind, uint32_t units, uint32_t thread, uint64_t sequence, bool beyond_bound) {
+    pthread_mutex_lock(&lock);
+    struct piece *piece = NULL;
+    if (units == 1 && free_pieces) {
+        piece = free_pieces;
+        free_pieces = piece->next;
+        free_count--;
+    } else {
+        piece = grow(units, beyond_bound);
+    }
+    if (piece) used_units += piece->units;
+    pthread_mutex_unlock(&lock);
+    if (!piece) return NULL;
+    struct piece_head *head = (struct piece_head *)piece->base;
+    head->units = piece->units;
+    head->thread = thread;
+    head->sequence = sequence;
+    head->consumed_old = head->consumed_new = PIECE_HEAD;
+    head->epoch_new = 0;
+    atomic_store_explicit(&head->kind, kind, memory_order_release);
+    atomic_store_explicit(&piece->next, NULL, memory_order_relaxed);
+    return piece;
+}
+
+/* Cleared before it is taken again: a tag that is not zero means a whole record. */
+static void clear(uint8_t *base, uint32_t units) {
+    struct piece_head *head = (struct piece_head *)base;
+    atomic_store_explicit(&head->kind, PIECE_FREE, memory_order_release);
+    atomic_thread_fence(memory_order_seq_cst);
+    memset(base + 8, 0, (size_t)units * PIECE_BYTES - 8);
+}
+
+void piece_give(struct piece *piece) {
+    uint32_t units = piece->units;
+    clear(piece->base, units);
+    pthread_mutex_lock(&lock);
+    used_units -= units;
+    for (uint32_t i = units; i-- > 0;) { /* a long one comes back as short ones */
+        struct piece *one = i ? calloc(1, sizeof *one) : piece;
+        if (!one) continue;
+        one->base = piece->base + (uint64_t)i * PIECE_BYTES;
+        one->units = 1;
+        ((struct piece_head *)one->base)->units = 1;
+        push_free(one);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void rings_prepare(void) {
+    pthread_mutex_lock(&lock);
+    if (free_count < READY && used_units) {
+        struct piece *piece = grow(1, false);
+        if (piece) push_free(piece);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+uint64_t rings_bytes(void) {
+    return all_units * PIECE_BYTES;
+}
+
+const char *rings_trouble(void) {
+    return trouble[0] ? trouble : NULL;
+}
+
+struct ring_header *ring_header(void) {
+    return header ? header : &own_header;
+}
+
+/* Names. Written by the program's side alone. */
+
+bool ring_define_name(uint32_t id) {
+    struct name *name = names[id];
+    size_t bytes = 8 + (((size_t)name->length + 7) & ~(size_t)7);
+    if (!names_piece || names_at + bytes > names_piece->base + PIECE_BYTES) {
+        struct piece *piece = piece_take(PIECE_NAMES, 1, 0, 0, true);
+        if (!piece) return false;
+        if (names_piece) free(names_piece);
+        names_piece = piece;
+        names_at = piece->base + PIECE_HEAD;
+    }
+    memcpy(names_at + 4, &name->length, 4);
+    memcpy(names_at + 8, name->bytes, name->length);
+    atomic_store_explicit((_Atomic uint32_t *)names_at, id, memory_order_release);
+    names_at += bytes;
+    name->generation = core.generation;
+    return true;
+}
+
+/* What the collector keeps there: whose thread is whose track, and what is open. */
+
+struct thread_entry *thread_entry_take(uint32_t number, uint32_t tid, struct text name) {
+    for (;;) {
+        for (struct piece *piece = threads_pieces; piece; piece = piece->next) {
+            struct thread_entry *entry = (struct thread_entry *)(piece->base + PIECE_HEAD);
+            for (size_t i = 0; i < ENTRIES / sizeof *entry; i++, entry++) {
+                if (atomic_load_explicit(&entry->number, memory_order_relaxed)) continue;
+                entry->tid = tid;
+                entry->track = 0;
+                entry->announced = 0;
+                entry->length = name.length < sizeof entry->name ? name.length : (uint32_t)sizeof entry->name;
+                memcpy(entry->name, name.bytes, entry->length);
+                atomic_store_explicit(&entry->number, number, memory_order_release);
+                return entry;
+            }
+        }
+        struct piece *piece = piece_take(PIECE_THREADS, 1, 0, 0, true);
+        if (!piece) return NULL;
+        piece->next = threads_pieces;
+        threads_pieces = piece;
+    }
+}
+
+struct open_entry *open_entry_take(void) {
+    if (!open_free_count) {
+        size_t count = ENTRIES / sizeof(struct open_entry);
+        struct piece *piece = piece_take(PIECE_OPEN, 1, 0, 0, true);
+        if (!piece) return NULL;
+        if (open_free_room < open_free_count + count) {
+            struct open_entry **more = realloc(open_free, (open_free_room + count) * sizeof *more);
+            if (!more) return free(piece), NULL;
+            open_free = more;
+            open_free_room += count;
+        }
+        struct open_entry *entries = (struct open_entry *)(piece->base + PIECE_HEAD);
+        for (size_t i = count; i-- > 0;) open_free[open_free_count++] = entries + i;
+        piece->next = open_pieces;
+        open_pieces = piece;
+    }
+    return open_free[--open_free_count];
+}
+
+void open_entry_end(struct open_entry *entry, uint64_t epoch) {
+    entry->end_epoch = epoch;
+    if (ended_count == ended_room) {
+        size_t room = ended_room ? 2 * ended_room : 256;
+        struct open_entry **more = realloc(ended, room * sizeof *more);
+        if (more) ended = more;
+        uint64_t *epochs = realloc(ended_epochs, room * sizeof *epochs);
+        if (epochs) ended_epochs = epochs;
+        if (!more || !epochs) return; /* one entry is never used again */
+        ended_room = room;
+    }
+    ended_epochs[ended_count] = epoch;
+    ended[ended_count++] = entry;
+}
+
+void open_entries_free(uint64_t epoch) {
+    size_t kept = 0;
+    for (size_t i = 0; i < ended_count; i++) {
+        if (ended_epochs[i] > epoch) {
+            ended_epochs[kept] = ended_epochs[i];
+            ended[kept++] = ended[i];
+            continue;
+        }
+        atomic_store_explicit(&ended[i]->number, 0, memory_order_release);
+        open_free[open_free_count++] = ended[i];
+    }
+    ended_count = kept;
+}
+
+/* Life. */
+
+bool rings_start(const char *file, uint64_t most_bytes, struct text name) {
+    rings_forget();
+    if (file && !(path = strdup(file))) return PyErr_NoMemory(), false;
+    most_units = most_bytes / PIECE_BYTES;
+    process_name.length = name.length < sizeof process_name_bytes ? name.length : (uint32_t)sizeof process_name_bytes;
+    memcpy(process_name_bytes, name.bytes, process_name.length);
+    return true;
+}
+
+/* Let go of all memory and leave the file as it is: another process's, or another recording's. No lock is asked for: the
+ * thread that held it may have stayed behind in the process this one was forked from. */
+void rings_forget(void) {
+    pthread_mutex_init(&lock, NULL);
+    for (size_t i = 0; i < region_count; i++) munmap(regions[i].base, regions[i].length);
+    for (struct piece *piece = free_pieces, *next; piece; piece = next) next = piece->next, free(piece);
+    for (struct piece *piece = threads_pieces, *next; piece; piece = next) next = piece->next, free(piece);
+    for (struct piece *piece = open_pieces, *next; piece; piece = next) next = piece->next, free(piece);
+    free(names_piece);
+    free(path);
+    path = NULL;
+    region_count = free_count = open_free_count = ended_count = 0;
+    all_units = used_units = file_units = most_units = 0;
+    free_pieces = names_piece = threads_pieces = open_pieces = NULL;
+    header = NULL;
+    memset(&own_header, 0, sizeof own_header);
+    trouble[0] = 0;
+}
+
+void rings_stop(void) {
+    if (path && file_units) unlink(path);
+}

@@ -1,0 +1,1042 @@
+/* The program's side: what a span costs is here. `Span`, `Window`, `span`, `window` and `instant` of
+ * gputrace/hot/pure.py; what is rare is done by the same Python functions as there.
+ *
+ * A span's edge is in its thread's ring before it is in its stream's queue. Python runs no signal handler between these
+ * lines, so nothing here can be left half done, but for the calls into Python, which come first.
+ */
+
+#include "hot.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifdef Py_GIL_DISABLED
+pthread_mutex_t core_lock = PTHREAD_MUTEX_INITIALIZER;
+#endif
+
+struct core core;
+struct helpers helpers;
+PyTypeObject *span_type, *window_type, *off_type, *dropped_type;
+
+static PyObject *stream_name, *binding_errors;
+
+bool let_through(void) {
+    PyObject *type, *value, *trace;
+    if (!PyErr_Occurred()) return true;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (!PyErr_GivenExceptionMatches(type, PyExc_Exception)) return PyErr_Restore(type, value, trace), false;
+    if (trace) PyException_SetTraceback(value, trace);
+    PyObject *done = PyObject_CallFunctionObjArgs(helpers.let_through, value, NULL);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    Py_XDECREF(done);
+    return done != NULL;
+}
+
+/* Threads. */
+
+static _Thread_local struct thread *mine;
+static _Thread_local uint32_t mine_generation; /* of `mine`, which is gone where it is another recording's */
+static pthread_key_t at_thread_end;
+
+static void thread_ended(void *thread) {
+    if (mine == thread && mine_generation == core.generation) atomic_store(&mine->ended, true);
+}
+
+static struct thread *new_thread(void) {
+    PyObject *name = PyObject_CallNoArgs(helpers.thread_name);
+    if (!name) return NULL;
+    struct thread *thread = calloc(1, sizeof *thread);
+    if (!thread) return Py_DECREF(name), PyErr_NoMemory(), NULL;
+    thread->name = name;
+    thread->tid = (uint32_t)syscall(SYS_gettid);
+    thread->generation = mine_generation = core.generation;
+    GUARD();
+    thread->number = ++core.next_thread;
+    atomic_store(&thread->next, atomic_load(&core.threads));
+    atomic_store_explicit(&core.threads, thread, memory_order_release);
+    UNGUARD();
+    pthread_setspecific(at_thread_end, thread);
+    return mine = thread;
+}
+
+/* This thread's, in this recording; NULL with an exception set. */
+struct thread *thread_here(void) {
+    return likely(mine && mine_generation == core.generation) ? mine : new_thread();
+}
+
+void thread_free(struct thread *thread) {
+    for (struct piece *piece = thread->oldest, *next; piece; piece = next) next = atomic_load(&piece->next), free(piece);
+    lane_free(thread->home);
+    lanes_free(&thread->lanes);
+    Py_XDECREF(thread->name);
+    free(thread);
+}
+
+/* Rings. */
+
+/* A record's place with `payload` bytes behind it; NULL where memory's bound is reached. An end may go beyond it. */
+static struct record *place(struct thread *thread, size_t payload, uint32_t *slots, bool beyond) {
+    size_t extra = (payload + SLOT - 1) / SLOT, bytes = (1 + extra) * SLOT;
+    if (unlikely(extra > MOST_SLOTS)) return NULL;
+    *slots = (uint32_t)extra;
+    if (unlikely((size_t)(thread->end - thread->at) < bytes)) {
+        uint32_t units = (uint32_t)((bytes + PIECE_HEAD + PIECE_BYTES - 1) / PIECE_BYTES);
+        struct piece *piece = piece_take(PIECE_EDGES, units, thread->number, ++thread->pieces, beyond);
+        if (!piece) return NULL;
+        struct piece *before = thread->newest;
+        if (!before) {
+            thread->read = piece->base + PIECE_HEAD;
+            atomic_store_explicit(&thread->oldest, piece, memory_order_release);
+        } else {
+            atomic_store_explicit(&before->next, piece, memory_order_release);
+            if (thread->at < thread->end)
+                atomic_store_explicit(&((struct record *)thread->at)->tag, RECORD_FILL, memory_order_release);
+        }
+        thread->newest = piece;
+        thread->at = piece->base + PIECE_HEAD;
+        thread->end = piece->base + (size_t)units * PIECE_BYTES;
+    }
+    return (struct record *)thread->at;
+}
+
+/* Put a record with a label and arguments. False where there is no room. */
+static bool put_record(struct thread *thread, unsigned kind, unsigned flags, struct label label, int64_t ns, uint64_t number,
+                       uint64_t scope, const struct blob *args, bool beyond) {
+    size_t text = !label.id && kind != RECORD_END ? 4 + (size_t)label.text.length : 0;
+    size_t payload = text + (args ? args->length : 0);
+    uint32_t slots = 0;
+    if (label.id && unlikely(names[label.id]->generation != core.generation) && !ring_define_name(label.id)) return false;
+    GUARD();
+    struct record *record = place(thread, payload, &slots, beyond);
+    if (likely(record != NULL)) {
+        record->ns = ns;
+        record->number = number;
+        record->scope = scope;
+        uint8_t *at = (uint8_t *)(record + 1);
+        if (text) {
+            memcpy(at, &label.text.length, 4);
+            memcpy(at + 4, label.text.bytes, label.text.length);
+            at += text;
+        }
+        if (args) memcpy(at, args->bytes, args->length);
+        thread->at += (size_t)(1 + slots) * SLOT;
+        uint64_t tag = kind | flags << 8 | (uint64_t)slots << 16 | (uint64_t)label.id << 32;
+        atomic_store_explicit(&record->tag, tag, memory_order_release);
+    }
+    UNGUARD();
+    return record != NULL;
+}
+
+/* The keys in a blob must be in the ring's names, too. */
+static void define_keys(const struct blob *args) {
+    struct args view = {args->bytes, args->bytes + args->length};
+    struct arg arg;
+    while (arg_next(&view, &arg))
+        if (arg.key.id && names[arg.key.id]->generation != core.generation) ring_define_name(arg.key.id);
+}
+
+/* Scope: see gputrace/hot/scope.py. */
+
+enum { CODES = 512 };
+static struct {
+    PyObject *code;
+    bool special;
+} codes[CODES];
+static PyObject *enters; /* the names of functions that enter a span for whoever wrote the `with` */
+
+static bool code_is_special(PyObject *code) {
+    size_t slot = ((uintptr_t)code >> 5) & (CODES - 1);
+#ifndef Py_GIL_DISABLED
+    if (likely(codes[slot].code == code)) return codes[slot].special;
+#endif
+    PyObject *flags = PyObject_GetAttrString(code, "co_flags"), *name = PyObject_GetAttrString(code, "co_name");
+    bool special = flags && name && (PyLong_AsLong(flags) & (0x20 | 0x80 | 0x200) || PySequence_Contains(enters, name) > 0);
+    Py_XDECREF(flags);
+    Py_XDECREF(name);
+    PyErr_Clear();
+#ifndef Py_GIL_DISABLED
+    replace(&codes[slot].code, Py_NewRef(code)); /* held, so that its address means it */
+    codes[slot].special = special;
+#else
+    (void)slot;
+#endif
+    return special;
+}
+
+/* Does some scheduler that can suspend code run here? */
+static bool scheduled(void) {
+    static Py_ssize_t size;
+    static bool has_asyncio, has_greenlet;
+    Py_ssize_t now = PyDict_Size(helpers.modules);
+    if (unlikely(now != size)) {
+        size = now;
+        has_asyncio = PyDict_Contains(helpers.modules, helpers.asyncio) > 0;
+        has_greenlet = PyDict_Contains(helpers.modules, helpers.greenlet) > 0;
+    }
+    if (has_greenlet) return true;
+    if (!has_asyncio) return false;
+    PyObject *loop = PyObject_CallNoArgs(PyList_GetItem(helpers.running_loop, 0));
+    bool runs = loop && loop != Py_None;
+    if (!loop) PyErr_Clear();
+    Py_XDECREF(loop);
+    return runs;
+}
+
+/* Whose suspension can leave a span open that is opened here. False with an exception set, the program's own. */
+static bool scope_here(uint64_t *scope) {
+    *scope = 0;
+    PyFrameObject *frame = PyEval_GetFrame();
+    PyObject *found = NULL;
+    if (!frame) return true;
+    PyObject *code = (PyObject *)PyFrame_GetCode(frame);
+    bool special = code_is_special(code);
+    Py_DECREF(code);
+    if (special) found = PyObject_CallFunctionObjArgs(helpers.find_scope, (PyObject *)frame, NULL);
+    else if (scheduled()) found = PyObject_CallNoArgs(helpers.task_scope);
+    else return true;
+    if (!found) return let_through();
+    *scope = PyLong_AsUnsignedLongLongMask(found);
+    Py_DECREF(found);
+    return true;
+}
+
+/* Making spans. */
+
+static Span *blank(PyTypeObject *type) {
+    Span *span = PyObject_New(Span, type);
+    if (!span) return NULL;
+    memset((char *)span + sizeof(PyObject), 0, sizeof *span - sizeof(PyObject));
+    span->generation = core.generation;
+    return span;
+}
+
+static Span *new_span(PyTypeObject *type, PyObject *name, PyObject *const *values, PyObject *kwnames) {
+    Span *span = blank(type);
+    if (!span) return NULL;
+    if (likely(PyUnicode_CheckExact(name))) span->name = Py_NewRef(name);
+    else if (!(span->name = PyObject_CallFunctionObjArgs(helpers.as_name, name, NULL))) goto failed;
+    int64_t id = name_id(span->name);
+    if (id < 0) goto failed;
+    span->label.id = (uint32_t)id;
+    if (kwnames) {
+        bool ok;
+        span->args = blob_of_args(values, kwnames, &ok);
+        if (!ok) goto failed;
+    }
+    return span;
+failed:
+    Py_DECREF((PyObject *)span);
+    return NULL;
+}
+
+/* The queue of whatever a program passes for a stream: borrowed; NULL for none, or with an exception set. */
+struct queue *queue_of(PyObject *stream) {
+    PyObject *queue = PyDict_GetItemWithError(core.queues, stream);
+    if (likely(queue != NULL)) return (struct queue *)queue;
+    PyErr_Clear(); /* whatever the program's object raises when it is hashed */
+    queue = PyObject_CallFunctionObjArgs(core.resolve, stream, NULL);
+    if (!queue) return NULL;
+    struct queue *found = Py_TYPE(queue) == queue_type ? (struct queue *)queue : NULL;
+    Py_DECREF(queue); /* the tracer keeps it */
+    return found;
+}
+
+/* What `span(name, stream=None, **args)` was called with. In `values` the stream's place is NULL. */
+struct call {
+    PyObject *name, *stream;
+    PyObject *kwnames; /* NULL where there is nothing but a stream */
+    PyObject **values, *few[16];
+};
+
+static bool parse(struct call *call, const char *function, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+    Py_ssize_t named = kwnames ? PyTuple_Size(kwnames) : 0;
+    if (count < 1 || count > 2) {
+        PyErr_Format(PyExc_TypeError, "%s() takes a name and at most a stream by position (%zd given)", function, count);
+        return false;
+    }
+    call->name = args[0];
+    call->stream = count > 1 ? args[1] : Py_None;
+    call->kwnames = NULL;
+    call->values = call->few;
+    if (!named) return true;
+    if (named > 16 && !(call->values = malloc((size_t)named * sizeof *call->values))) return PyErr_NoMemory(), false;
+    for (Py_ssize_t i = 0; i < named; i++) {
+        PyObject *key = PyTuple_GetItem(kwnames, i);
+        call->values[i] = args[count + i];
+        if (key != stream_name && PyUnicode_Compare(key, stream_name)) {
+            call->kwnames = kwnames;
+        } else if (count > 1) {
+            PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument 'stream'", function);
+            if (call->values != call->few) free(call->values);
+            return false;
+        } else {
+            call->stream = call->values[i];
+            call->values[i] = NULL;
+        }
+    }
+    return true;
+}
+
+static void parsed(struct call *call) {
+    if (call->values != call->few) free(call->values);
+}
+
+static PyObject *off_by_name; /* with tracing off: one object a name */
+
+static PyObject *off_span(const struct call *call) {
+    bool bare = call->stream == Py_None && !call->kwnames && PyUnicode_CheckExact(call->name);
+    if (likely(bare)) {
+        PyObject *known = PyDict_GetItemWithError(off_by_name, call->name);
+        if (known) return Py_NewRef(known);
+    }
+    Span *off = blank(off_type);
+    if (!off) return NULL;
+    off->name = Py_NewRef(call->name);
+    off->stream = Py_NewRef(call->stream);
+    if (bare && PyDict_Size(off_by_name) < 4096 && PyDict_SetItem(off_by_name, call->name, (PyObject *)off)) PyErr_Clear();
+    if (call->kwnames && (off->kwargs = PyDict_New())) /* as they are: made plain if it is entered with tracing on */
+        for (Py_ssize_t i = 0; i < PyTuple_Size(call->kwnames); i++)
+            if (call->values[i] && PyDict_SetItem(off->kwargs, PyTuple_GetItem(call->kwnames, i), call->values[i])) PyErr_Clear();
+    return (PyObject *)off;
+}
+
+static bool wake(void) {
+    core.wake_needed = false;
+    PyObject *done = PyObject_CallNoArgs(core.wake);
+    Py_XDECREF(done);
+    return done || let_through();
+}
+
+/* The stream's queue for a call, borrowed: the one passed, else the one that `use_stream` made current. */
+static bool find_queue(PyObject *stream, struct queue **queue) {
+    *queue = NULL;
+    if (stream != Py_None) {
+        *queue = queue_of(stream);
+        return *queue || let_through();
+    }
+    if (likely(!core.stream_used)) return true;
+    PyObject *current = PyObject_CallMethod(core.current_stream, "get", NULL);
+    if (!current) return let_through();
+    if (Py_TYPE(current) == queue_type) *queue = (struct queue *)current; /* the variable keeps it */
+    Py_DECREF(current);
+    return true;
+}
+
+static Span *make_span(PyTypeObject *type, const struct call *call) {
+    struct queue *queue;
+    if (unlikely(core.wake_needed) && !wake()) return NULL;
+    if (!find_queue(call->stream, &queue)) return NULL;
+    Py_XINCREF((PyObject *)queue);
+    Span *made = new_span(type, call->name, call->values, call->kwnames);
+    if (likely(made != NULL)) made->queue = queue;
+    else Py_XDECREF((PyObject *)queue);
+    return made || !let_through() ? made : blank(dropped_type);
+}
+
+static PyObject *hot_span(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+    (void)module;
+    struct call call;
+    if (!parse(&call, "span", args, count, kwnames)) return NULL;
+    PyObject *made = likely(core.on) ? (PyObject *)make_span(span_type, &call) : off_span(&call);
+    parsed(&call);
+    return made;
+}
+
+/* Opening and closing. */
+
+static void give_up_window(Span *span) {
+    if (span->window) window_give(span->window, span->queue->device);
+    span->window = NULL;
+}
+
+static void set_reason(Span *span, const char *text) {
+    PyObject *reason = PyUnicode_FromString(text);
+    if (!reason) PyErr_Clear();
+    replace(&span->reason, reason);
+}
+
+/* What a stream answered: to whether it captures, and to an event if it does not. */
+struct answer {
+    int capture_code, capturing, code;
+};
+
+static bool is_capturing(const struct answer *answer) {
+    return answer->capture_code || answer->capturing;
+}
+
+static bool call_raw(PyObject *function, PyObject *first, PyObject *second, int *code, int *value) {
+    PyObject *result = PyObject_CallFunctionObjArgs(function, first, second, NULL);
+    if (!result) {
+        *code = CODE_RAISED;
+        return PyErr_ExceptionMatches(binding_errors) && let_through();
+    }
+    PyObject *item = PySequence_GetItem(result, 0);
+    *code = item ? (int)PyLong_AsLong(item) : CODE_RAISED;
+    Py_XDECREF(item);
+    if (value && !*code && (item = PySequence_GetItem(result, 1))) {
+        *value = PyObject_IsTrue(item) == 1;
+        Py_DECREF(item);
+    }
+    Py_DECREF(result);
+    PyErr_Clear();
+    return true;
+}
+
+/* Ask and record. False with an exception set: a signal's handler raised inside a device in Python. */
+static bool record_event(struct queue *queue, void *event, struct answer *answer) {
+    struct device *device = queue->device;
+    *answer = (struct answer){0, 0, 0};
+    if (likely(device->is_native)) {
+        void *stream = queue->stream;
+        PyThreadState *state = PyEval_SaveThread();
+        answer->capture_code = device->capturing(stream, &answer->capturing);
+        if (likely(!is_capturing(answer))) answer->code = device->record(event, stream);
+        PyEval_RestoreThread(state);
+        return true;
+    }
+    if (!call_raw(device->capturing_raw, queue->native, NULL, &answer->capture_code, &answer->capturing)) return false;
+    if (answer->capture_code == CODE_RAISED) return answer->capture_code = 0, answer->code = CODE_RAISED, true;
+    if (is_capturing(answer)) return true;
+    return call_raw(device->record_raw, (PyObject *)event, queue->native, &answer->code, NULL);
+}
+
+/* Why a stream takes no event now; counted. */
+static void set_why_not(Span *span, const struct answer *answer, const char *in_capture, const char *refused) {
+    if (!answer->capture_code || answer->capture_code == CUDA_CAPTURE_IMPLICIT) {
+        core.stats.uncaptured++;
+        set_reason(span, in_capture);
+        return;
+    }
+    core.stats.failed++;
+    PyObject *reason = PyUnicode_FromFormat("%s (error %d)", refused, answer->capture_code);
+    if (!reason) PyErr_Clear();
+    replace(&span->reason, reason);
+}
+
+/* A window of the stream's device; NULL at the bound, or where the device refuses, or with an exception set. */
+static struct window *window_for(struct queue *queue) {
+    GUARD();
+    struct window *window = window_take(queue->device);
+    UNGUARD();
+    if (likely(window != NULL)) return window;
+    PyObject *made = PyObject_CallNoArgs(queue->device->make);
+    Py_XDECREF(made);
+    if (!made && !let_through()) return NULL;
+    GUARD();
+    window = window_take(queue->device);
+    UNGUARD();
+    return window;
+}
+
+/* The driver did not take the opening event. If the handle is another context's stream by now, try that one. */
+static bool try_another_stream(Span *span) {
+    struct queue *queue = span->queue;
+    PyObject *done = PyObject_CallMethod((PyObject *)queue, "forget", NULL);
+    Py_XDECREF(done);
+    PyObject *found = PyObject_CallFunctionObjArgs(core.resolve, queue->handle, NULL);
+    struct window *window = NULL;
+    struct answer answer;
+    if (found && Py_TYPE(found) == queue_type && found != (PyObject *)queue) window = window_for((struct queue *)found);
+    if (!window) return Py_XDECREF(found), false;
+    give_up_window(span);
+    span->queue = (struct queue *)found; /* with the reference */
+    Py_DECREF((PyObject *)queue);
+    span->window = window;
+    return record_event(span->queue, window->start, &answer) && !is_capturing(&answer) && !answer.code;
+}
+
+static void fill_window(Span *span, int64_t ns, uint64_t scope) {
+    struct window *window = span->window;
+    window->number = span->number;
+    window->key_thread = span->thread->number;
+    window->scope = scope;
+    window->enqueued_ns = ns;
+    window->label = span->label;
+    window->args = blob_share(span->args);
+    window->is_open = window->has_reason = window->abandoned = window->never_closed = window->has_error = false;
+    if (unlikely(!span->label.id)) {
+        window->name_text = blob_make(span->label.text.bytes, span->label.text.length);
+        window->label.text.bytes = window->name_text ? (const char *)window->name_text->bytes : "";
+        window->label.text.length = window->name_text ? window->name_text->length : 0;
+    }
+}
+
+/* Record the opening event. False with an exception set. */
+static bool is_stale(Span *span);
+
+static bool open_window(Span *span, int64_t ns, uint64_t scope) {
+    struct answer answer;
+    fill_window(span, ns, scope);
+    bool ok = record_event(span->queue, span->window->start, &answer), taken = ok && !is_capturing(&answer) && !answer.code;
+    if (is_stale(span)) return ok;
+    if (unlikely(!taken) && ok) {
+        if (is_capturing(&answer)) {
+            set_why_not(span, &answer, "the stream is being captured", "the driver refused its stream");
+        } else if (answer.code == CUDA_INVALID_HANDLE && try_another_stream(span)) {
+            fill_window(span, ns, scope);
+            taken = true;
+        } else {
+            ok = !PyErr_Occurred();
+            set_reason(span, "the driver refused its opening event");
+            core.stats.failed++;
+        }
+    }
+    if (likely(taken)) {
+        GUARD();
+        taken = queue_push(span->queue, (uintptr_t)span->window);
+        UNGUARD();
+    }
+    if (unlikely(!taken)) give_up_window(span);
+    return ok;
+}
+
+/* False with an exception set, which is ours to fence or the program's. */
+static bool open_span(Span *span) {
+    uint64_t scope = EXPLICIT_WINDOW;
+    PyObject *keep = NULL;
+    if (!span->explicit_window && !scope_here(&scope)) return false;
+    if (span->queue && !span->queue->refused && !(span->window = window_for(span->queue))) {
+        if (PyErr_Occurred()) return false;
+        core.stats.dropped_windows++; /* a GPU window that may not be is a host slice */
+        Py_DECREF((PyObject *)span->queue);
+        span->queue = NULL;
+    }
+    struct thread *thread = thread_here();
+    if (!thread || is_stale(span)) return give_up_window(span), thread != NULL;
+    if (unlikely(!span->label.id) && !text_of(span->name, &span->label.text, &keep)) return give_up_window(span), false;
+    if (span->args) define_keys(span->args);
+    GUARD();
+    span->number = ++core.next_number;
+    UNGUARD();
+    int64_t ns = now_ns();
+    unsigned flags = span->queue ? HAS_STREAM : 0;
+    bool ok = true;
+    if (likely(put_record(thread, RECORD_BEGIN, flags, span->label, ns, span->number, scope, span->args, false))) {
+        span->thread = thread;
+        span->state = OPEN;
+        GUARD();
+        thread->open++;
+        UNGUARD();
+        if (span->queue && unlikely(span->queue->refused != NULL)) {
+            give_up_window(span);
+            replace(&span->reason, Py_NewRef(span->queue->refused));
+        } else if (span->window) {
+            ok = open_window(span, ns, scope);
+        }
+    } else {
+        core.stats.dropped_spans++;
+        give_up_window(span);
+        span->state = CLOSED;
+    }
+    Py_XDECREF(keep);
+    return ok;
+}
+
+/* What a slice says at its end of what went wrong; NULL if nothing did. The host's names first what was raised, the
+ * window's why it ended; one that was given up says only that. */
+static struct blob *end_args(Span *span, bool of_window) {
+    PyObject *error = span->error, *reason = span->reason, *said[2] = {NULL, NULL};
+    uint32_t keys[2];
+    int count = 0;
+    if (of_window) {
+        if (reason) keys[count] = NAME_ENDED, said[count++] = Py_NewRef(reason);
+        if (span->window->abandoned) error = NULL;
+        if (error) keys[count] = NAME_ERROR, said[count++] = Py_NewRef(error);
+    } else {
+        if (error) keys[count] = NAME_ERROR, said[count++] = Py_NewRef(error);
+        bool recorded = !span->queue || span->window;
+        if (reason) {
+            keys[count] = recorded ? NAME_ENDED : NAME_GPU;
+            said[count] = recorded ? Py_NewRef(reason) : PyUnicode_FromFormat("not recorded: %U", reason);
+            count += said[count] != NULL;
+        }
+    }
+    struct text values[2];
+    PyObject *keeps[2] = {NULL, NULL};
+    bool ok = true;
+    for (int i = 0; i < count && ok; i++) ok = text_of(said[i], &values[i], &keeps[i]);
+    struct blob *blob = ok ? blob_of_text_args(count, keys, values) : NULL;
+    for (int i = 0; i < 2; i++) Py_XDECREF(keeps[i]), Py_XDECREF(said[i]);
+    PyErr_Clear();
+    return blob;
+}
+
+static void write_end(Span *span, int64_t ns) {
+    struct blob *args = NULL;
+    if (unlikely(span->error || span->reason) && (args = end_args(span, false))) define_keys(args);
+    put_record(span->thread, RECORD_END, 0, (struct label){0}, ns, span->number, 0, args, true);
+    blob_drop(args);
+    GUARD();
+    span->thread->open--;
+    UNGUARD();
+}
+
+/* The window's second entry: its end is recorded, or will not be. The window is the collector's from here. */
+static void push_end(Span *span) {
+    struct window *window = span->window;
+    if (unlikely(span->error || span->reason)) {
+        window->has_reason = span->reason != NULL;
+        window->has_error = span->error != NULL;
+        window->end_args = end_args(span, true);
+    }
+    GUARD();
+    queue_push(span->queue, (uintptr_t)window);
+    UNGUARD();
+    span->window = NULL;
+}
+
+/* Is this span of another recording, or of the process that this one was forked from? Then it is nobody's. Asked after
+ * each call that may have let another thread run. */
+static bool is_stale(Span *span) {
+    if (likely(span->generation == core.generation)) return false;
+    span->state = CLOSED;
+    span->window = NULL;
+    return true;
+}
+
+static void finish(Span *span, int64_t ns) {
+    if (is_stale(span)) return;
+    span->state = CLOSED;
+    write_end(span, ns);
+    if (span->window) push_end(span);
+}
+
+/* End it where it stands, recording nothing. */
+static void end_without_event(Span *span, const char *why) {
+    if (span->state != OPEN || is_stale(span)) return;
+    int64_t ns = now_ns();
+    set_reason(span, why);
+    if (span->window) {
+        span->window->abandoned = !span->never_closed;
+        span->window->never_closed = span->never_closed;
+    }
+    finish(span, ns);
+}
+
+static bool close_span(Span *span, PyObject *kind) {
+    if (unlikely(span->state != OPEN) || is_stale(span)) return true;
+    if (unlikely(kind && kind != Py_None && kind != PyExc_GeneratorExit)) {
+        PyObject *error = PyObject_CallFunctionObjArgs(helpers.kind_name, kind, NULL);
+        if (!error && !let_through()) return false;
+        if (error) replace(&span->error, error);
+    }
+    int64_t ns = now_ns();
+    struct answer answer = {0, 0, 0};
+    if (span->window) {
+        span->state = ENDED;
+        if (unlikely(span->queue->refused != NULL)) {
+            replace(&span->reason, Py_NewRef(span->queue->refused));
+        } else if (unlikely(!record_event(span->queue, span->window->end, &answer))) {
+            PyObject *type, *value, *trace;
+            PyErr_Fetch(&type, &value, &trace);
+            span->window->never_closed = true;
+            set_reason(span, "never closed");
+            finish(span, ns);
+            PyErr_Restore(type, value, trace);
+            return false;
+        }
+        if (unlikely(is_capturing(&answer)))
+            set_why_not(span, &answer, "a stream capture began inside", "the driver refused its stream");
+        else if (unlikely(answer.code)) set_reason(span, "the driver refused its closing event");
+    }
+    finish(span, ns);
+    return true;
+}
+
+/* One object entered again, or by two at once: fresh spans do the work behind it. The list of uses, and whose each is, are
+ * shared.py's. */
+
+static PyObject *frame_here(void) {
+    PyObject *frame = (PyObject *)PyEval_GetFrame();
+    return frame ? frame : Py_None;
+}
+
+static bool note_use(Span *shared, Span *made) {
+    if (!shared->again && !(shared->again = PyList_New(0))) return false;
+    PyObject *done = PyObject_CallFunctionObjArgs(helpers.note_use, shared->again, (PyObject *)made, frame_here(), NULL);
+    Py_XDECREF(done);
+    return done != NULL;
+}
+
+/* The last use by this thread and task, a new reference; NULL if there is none, or with an exception set. */
+static Span *last_use(Span *shared) {
+    if (!shared->again || !PyList_Size(shared->again)) return NULL;
+    PyObject *made = PyObject_CallFunctionObjArgs(helpers.last_use, shared->again, frame_here(), NULL);
+    if (made == Py_None) Py_CLEAR(made);
+    return (Span *)made;
+}
+
+static bool enter_another(Span *span) {
+    struct queue *queue = span->queue;
+    if (!core.on) queue = NULL;
+    else if (queue && span->generation != core.generation && !(queue = queue_of(queue->handle)) && PyErr_Occurred()) return false;
+    Span *made = new_span(core.on ? span_type : dropped_type, span->name, NULL, NULL);
+    if (!made) return false;
+    made->args = blob_share(span->args);
+    Py_XINCREF((PyObject *)queue);
+    made->queue = queue;
+    bool ok = note_use(span, made) && (!core.on || open_span(made));
+    Py_DECREF((PyObject *)made);
+    return ok;
+}
+
+static PyObject *span_enter(PyObject *object, PyObject *unused) {
+    (void)unused;
+    Span *span = (Span *)object;
+    bool fresh = span->state == FRESH && span->generation == core.generation && core.on;
+    if (unlikely(!(likely(fresh) ? open_span(span) : enter_another(span))) && !let_through()) return NULL;
+    return Py_NewRef(object);
+}
+
+/* Close what was opened behind a shared object, if anything was. -1 with an exception set. */
+static int exit_another(Span *span, PyObject *kind) {
+    Span *made = last_use(span);
+    if (!made) return let_through() ? 0 : -1;
+    bool ok = close_span(made, kind);
+    Py_DECREF((PyObject *)made);
+    return ok ? 1 : -1;
+}
+
+static PyObject *span_exit(PyObject *object, PyObject *const *args, Py_ssize_t count) {
+    Span *span = (Span *)object;
+    PyObject *kind = count > 0 ? args[0] : NULL;
+    int another = unlikely(span->again != NULL) ? exit_another(span, kind) : 0;
+    if (another < 0 || (!another && !close_span(span, kind))) return NULL;
+    Py_RETURN_NONE;
+}
+
+/* Decorate: one span a call. decorate.py is given what `span` takes. */
+static PyObject *span_call(PyObject *object, PyObject *args, PyObject *kwargs) {
+    PyObject *function, *kept, *stream = Py_None;
+    if (kwargs && PyDict_Size(kwargs)) return PyErr_SetString(PyExc_TypeError, "a span decorates one function"), NULL;
+    if (!PyArg_ParseTuple(args, "O", &function)) return NULL;
+    Span *span = (Span *)object;
+    if (span->kwargs) kept = PyDict_Copy(span->kwargs);
+    else {
+        struct args view = {NULL, NULL};
+        if (span->args) view = (struct args){span->args->bytes, span->args->bytes + span->args->length};
+        kept = args_object(&view, span->args != NULL);
+    }
+    if (span->stream) stream = span->stream;
+    struct queue *current = NULL;
+    if (span->queue && find_queue(Py_None, &current) && current != span->queue) stream = span->queue->handle;
+    PyObject *name = span->name ? span->name : Py_None;
+    PyObject *made = kept ? PyObject_CallFunctionObjArgs(helpers.decorate, function, name, stream, kept, NULL) : NULL;
+    Py_XDECREF(kept);
+    return made;
+}
+
+static void span_dealloc(PyObject *object) {
+    Span *span = (Span *)object;
+    if (unlikely(span->state == OPEN)) { /* its block was left by what a signal's handler raised, or it was forgotten */
+        PyObject *type, *value, *trace;
+        PyErr_Fetch(&type, &value, &trace);
+        span->never_closed = true;
+        end_without_event(span, "never closed");
+        PyErr_Restore(type, value, trace);
+    }
+    blob_drop(span->args);
+    Py_XDECREF((PyObject *)span->queue);
+    Py_XDECREF(span->name);
+    Py_XDECREF(span->error);
+    Py_XDECREF(span->reason);
+    Py_XDECREF(span->again);
+    Py_XDECREF(span->stream);
+    Py_XDECREF(span->kwargs);
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+#define FASTCALL(function) ((PyCFunction)(void (*)(void))(function))
+enum { NOT_MADE_BY_CALLING = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION };
+
+static PyMethodDef span_methods[] = {
+    {"__enter__", span_enter, METH_NOARGS, NULL},
+    {"__exit__", FASTCALL(span_exit), METH_FASTCALL, NULL},
+    {0},
+};
+static PyType_Slot span_slots[] = {{Py_tp_dealloc, span_dealloc},
+                                   {Py_tp_methods, span_methods},
+                                   {Py_tp_call, span_call},
+                                   {Py_tp_doc, "One use of `span()`: a context manager and a decorator."},
+                                   {0, NULL}};
+static PyType_Spec span_spec = {"gputrace.hot._hot.Span", sizeof(Span), 0, NOT_MADE_BY_CALLING | Py_TPFLAGS_BASETYPE, span_slots};
+
+/* Explicit windows. */
+
+static PyObject *hot_window(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+    (void)module;
+    struct call call;
+    if (!parse(&call, "window", args, count, kwnames)) return NULL;
+    PyObject *made;
+    if (!core.on) {
+        made = off_span(&call);
+    } else {
+        made = (PyObject *)make_span(window_type, &call);
+        if (made && Py_TYPE(made) == window_type) {
+            ((Span *)made)->explicit_window = true;
+            if (!open_span((Span *)made) && !let_through()) Py_CLEAR(made);
+        }
+    }
+    parsed(&call);
+    return made;
+}
+
+static PyObject *itself(PyObject *object, PyObject *unused) {
+    (void)unused;
+    return Py_NewRef(object);
+}
+
+static PyObject *window_close(PyObject *object, PyObject *unused) {
+    (void)unused;
+    if (!close_span((Span *)object, NULL)) return NULL;
+    Py_RETURN_NONE;
+}
+
+static bool fail_window(Span *span, PyObject *error) {
+    if (span->state != OPEN) return true;
+    PyObject *said = PyObject_CallFunctionObjArgs(helpers.describe, error, NULL);
+    if (!said) return let_through();
+    core.stats.failed += !span->error;
+    replace(&span->error, said);
+    return true;
+}
+
+static PyObject *window_failure(PyObject *object, PyObject *error) {
+    if (!fail_window((Span *)object, error)) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *window_abandon(PyObject *object, PyObject *unused) {
+    (void)unused;
+    end_without_event((Span *)object, "abandoned");
+    Py_RETURN_NONE;
+}
+
+static PyObject *window_exit(PyObject *object, PyObject *const *args, Py_ssize_t count) {
+    if (count > 1 && args[1] != Py_None && !fail_window((Span *)object, args[1])) return NULL;
+    return window_close(object, NULL);
+}
+
+static PyMethodDef window_methods[] = {
+    {"__enter__", itself, METH_NOARGS, NULL},
+    {"__exit__", FASTCALL(window_exit), METH_FASTCALL, NULL},
+    {"close", window_close, METH_NOARGS, "Close the window at its stream's current position."},
+    {"failure", window_failure, METH_O, "Something failed inside: the window still closes, and carries the error."},
+    {"abandon", window_abandon, METH_NOARGS, "Drop the window: no closing event is recorded."},
+    {0},
+};
+static PyType_Slot window_slots[] = {{Py_tp_methods, window_methods},
+                                     {Py_tp_doc, "An explicit window, closed or abandoned anywhere. From `gputrace.window`."},
+                                     {0, NULL}};
+static PyType_Spec window_spec = {"gputrace.hot._hot.Window", sizeof(Span), 0, NOT_MADE_BY_CALLING, window_slots};
+
+/* With tracing off. */
+
+static bool enter_off(Span *off) {
+    struct queue *queue;
+    PyObject *key, *value, *kwnames = NULL, **values = NULL;
+    if (!find_queue(off->stream ? off->stream : Py_None, &queue)) return false;
+    Py_XINCREF((PyObject *)queue);
+    if (off->kwargs) {
+        Py_ssize_t count = PyDict_Size(off->kwargs), at = 0, i = 0;
+        kwnames = PyTuple_New(count);
+        values = calloc((size_t)count + 1, sizeof *values);
+        while (kwnames && values && i < count && PyDict_Next(off->kwargs, &at, &key, &value)) {
+            PyTuple_SetItem(kwnames, i, Py_NewRef(key));
+            values[i++] = value;
+        }
+    }
+    Span *made = new_span(span_type, off->name, values, kwnames);
+    free(values);
+    Py_XDECREF(kwnames);
+    if (made) made->queue = queue;
+    else Py_XDECREF((PyObject *)queue);
+    bool ok = made && note_use(off, made) && open_span(made);
+    Py_XDECREF((PyObject *)made);
+    return ok;
+}
+
+static PyObject *off_enter(PyObject *object, PyObject *unused) {
+    (void)unused;
+    if (unlikely(core.on) && !enter_off((Span *)object) && !let_through()) return NULL; /* it was kept until now */
+    return Py_NewRef(object);
+}
+
+static PyObject *off_exit(PyObject *object, PyObject *const *args, Py_ssize_t count) {
+    Span *off = (Span *)object;
+    if (unlikely(off->again != NULL) && exit_another(off, count > 0 ? args[0] : NULL) < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *do_nothing(PyObject *object, PyObject *unused) {
+    (void)object, (void)unused;
+    Py_RETURN_NONE;
+}
+
+static PyObject *exit_nothing(PyObject *object, PyObject *const *args, Py_ssize_t count) {
+    (void)object, (void)args, (void)count;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef off_methods[] = {
+    {"__enter__", off_enter, METH_NOARGS, NULL},
+    {"__exit__", FASTCALL(off_exit), METH_FASTCALL, NULL},
+    {"close", do_nothing, METH_NOARGS, NULL},
+    {"abandon", do_nothing, METH_NOARGS, NULL},
+    {"failure", do_nothing, METH_O, NULL},
+    {0},
+};
+static PyType_Slot off_slots[] = {
+    {Py_tp_dealloc, span_dealloc}, {Py_tp_methods, off_methods}, {Py_tp_call, span_call}, {0, NULL}};
+static PyType_Spec off_spec = {"gputrace.hot._hot.Off", sizeof(Span), 0, NOT_MADE_BY_CALLING, off_slots};
+
+/* What an exception of ours cost. */
+static PyMethodDef dropped_methods[] = {
+    {"__enter__", itself, METH_NOARGS, NULL},
+    {"__exit__", FASTCALL(exit_nothing), METH_FASTCALL, NULL},
+    {"close", do_nothing, METH_NOARGS, NULL},
+    {"abandon", do_nothing, METH_NOARGS, NULL},
+    {"failure", do_nothing, METH_O, NULL},
+    {0},
+};
+static PyType_Slot dropped_slots[] = {
+    {Py_tp_dealloc, span_dealloc}, {Py_tp_methods, dropped_methods}, {Py_tp_call, span_call}, {0, NULL}};
+static PyType_Spec dropped_spec = {"gputrace.hot._hot.Dropped", sizeof(Span), 0, NOT_MADE_BY_CALLING, dropped_slots};
+
+/* Moments and values. */
+
+static bool put_moment(PyObject *name, PyObject *const *values, PyObject *kwnames) {
+    PyObject *keep = NULL;
+    struct thread *thread = thread_here();
+    Span *span = thread ? new_span(dropped_type, name, values, kwnames) : NULL; /* for its label and arguments */
+    bool ok = span && (span->label.id || text_of(span->name, &span->label.text, &keep));
+    if (ok) {
+        if (span->args) define_keys(span->args);
+        if (!put_record(thread, RECORD_INSTANT, 0, span->label, now_ns(), 0, 0, span->args, false)) core.stats.dropped_spans++;
+    }
+    Py_XDECREF(keep);
+    Py_XDECREF((PyObject *)span);
+    return ok;
+}
+
+static PyObject *hot_instant(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+    (void)module;
+    if (count != 1) return PyErr_SetString(PyExc_TypeError, "instant() takes a name by position"), NULL;
+    if (core.on) {
+        if (unlikely(core.wake_needed) && !wake()) return NULL;
+        if (!put_moment(args[0], args + 1, kwnames) && !let_through()) return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+/* sample(name, value, unit): str, int or float, str. `gputrace.hot.compiled.counter` has made them so. */
+static PyObject *hot_sample(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *name, *value, *unit_name, *keep = NULL;
+    if (!PyArg_ParseTuple(args, "UOU", &name, &value, &unit_name)) return NULL;
+    if (unlikely(core.wake_needed) && !wake()) return NULL;
+    uint64_t bits = 0;
+    int overflow = 0;
+    if (PyLong_Check(value)) bits = (uint64_t)PyLong_AsLongLongAndOverflow(value, &overflow);
+    bool is_double = overflow || !PyLong_Check(value);
+    if (is_double) {
+        double real = PyFloat_AsDouble(value);
+        if (PyErr_Occurred()) PyErr_Clear(), real = overflow > 0 ? Py_HUGE_VAL : -Py_HUGE_VAL; /* beyond the largest */
+        memcpy(&bits, &real, 8);
+    }
+    struct thread *thread = thread_here();
+    int64_t id = name_id(name), unit = PyUnicode_GetLength(unit_name) ? name_id(unit_name) : 0;
+    struct label label = {.id = id > 0 ? (uint32_t)id : 0};
+    if (!thread || id < 0 || unit < 0 || (!id && !text_of(name, &label.text, &keep))) return NULL;
+    if (unit && names[unit]->generation != core.generation) ring_define_name((uint32_t)unit);
+    if (!put_record(thread, RECORD_SAMPLE, is_double ? IS_DOUBLE : 0, label, now_ns(), bits, (uint64_t)unit, NULL, false))
+        core.stats.dropped_spans++;
+    Py_XDECREF(keep);
+    Py_RETURN_NONE;
+}
+
+/* mark_failure(text, queues): every window open now on these failed. */
+static PyObject *hot_mark_failure(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *error, *queues, *keep;
+    struct text text;
+    static const uint32_t key[] = {NAME_ERROR};
+    if (!PyArg_ParseTuple(args, "UO!", &error, &PyList_Type, &queues) || !text_of(error, &text, &keep)) return NULL;
+    for (Py_ssize_t i = 0; i < PyList_Size(queues); i++) {
+        PyObject *queue = PyList_GetItem(queues, i);
+        struct blob *blob = Py_TYPE(queue) == queue_type ? blob_of_text_args(1, key, &text) : NULL;
+        if (!blob) continue;
+        GUARD();
+        if (!queue_push((struct queue *)queue, (uintptr_t)blob | 1)) blob_drop(blob);
+        UNGUARD();
+    }
+    Py_DECREF(keep);
+    Py_RETURN_NONE;
+}
+
+static PyObject *hot_current_number(PyObject *module, PyObject *unused) {
+    (void)module, (void)unused;
+    struct thread *thread = thread_here();
+    return thread ? PyLong_FromUnsignedLong(thread->number) : NULL;
+}
+
+PyMethodDef span_functions[] = {
+    {"span", FASTCALL(hot_span), METH_FASTCALL | METH_KEYWORDS,
+     "span($module, name, /, stream=None, **args)\n--\n\n"
+     "A slice on this thread while the block or the decorated call runs and, where a stream is known, a window on it.\n\n"
+     "``with gputrace.span(\"forward\", stream=s, batch=32): ...`` or ``@gputrace.span(\"step\")``. Raises nothing. See\n"
+     "`gputrace.hot.pure.span`, whose compiled twin this is."},
+    {"window", FASTCALL(hot_window), METH_FASTCALL | METH_KEYWORDS,
+     "window($module, name, /, stream=None, **args)\n--\n\n"
+     "An explicit window, open from here until its ``close()``, which any thread may call, in any order. Raises nothing."},
+    {"instant", FASTCALL(hot_instant), METH_FASTCALL | METH_KEYWORDS,
+     "instant($module, name, /, **args)\n--\n\nMark a moment on this thread. Raises nothing."},
+    {"sample", hot_sample, METH_VARARGS, "A counter's value, already made plain."},
+    {"mark_failure", hot_mark_failure, METH_VARARGS, "Every window open now on these queues failed."},
+    {"current_number", hot_current_number, METH_NOARGS, "This thread's number."},
+    {0},
+};
+
+bool spans_start(PyObject *module) {
+    static const struct {
+        PyObject **to;
+        const char *module, *name;
+    } wanted[] = {
+        {&helpers.plain, "arguments", "plain"},          {&helpers.as_name, "arguments", "as_name"},
+        {&helpers.kind_name, "arguments", "kind_name"},  {&helpers.describe, "arguments", "describe"},
+        {&helpers.find_scope, "scope", "find_scope"},    {&helpers.task_scope, "scope", "task_scope"},
+        {&helpers.running_loop, "scope", "running_loop"}, {&enters, "scope", "ENTERS"},
+        {&helpers.note_use, "shared", "note_use"},       {&helpers.last_use, "shared", "last_use"},
+        {&helpers.thread_name, "shared", "thread_name"}, {&helpers.decorate, "shared", "decorate_with"},
+        {&binding_errors, "shared", "BINDING_ERRORS"},   {&helpers.let_through, "shared", "let_through"},
+    };
+    if (pthread_key_create(&at_thread_end, thread_ended)) return PyErr_SetString(PyExc_OSError, "no thread-specific data"), false;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        PyObject *package = PyImport_ImportModule("gputrace.hot"), *path = PyUnicode_FromFormat("gputrace.hot.%s", wanted[i].module);
+        PyObject *found = path ? PyImport_Import(path) : NULL, *sub = NULL;
+        if (found && package) sub = PyDict_GetItemWithError(PyImport_GetModuleDict(), path);
+        if (sub) *wanted[i].to = PyObject_GetAttrString(sub, wanted[i].name);
+        Py_XDECREF(package);
+        Py_XDECREF(path);
+        Py_XDECREF(found);
+        if (!*wanted[i].to) return false;
+    }
+    helpers.modules = PyImport_GetModuleDict();
+    if (!(helpers.asyncio = PyUnicode_InternFromString("_asyncio")) || !(helpers.greenlet = PyUnicode_InternFromString("greenlet")) ||
+        !(stream_name = PyUnicode_InternFromString("stream")) || !(off_by_name = PyDict_New()))
+        return false;
+    span_type = (PyTypeObject *)PyType_FromSpec(&span_spec);
+    PyObject *bases = span_type ? PyTuple_Pack(1, (PyObject *)span_type) : NULL;
+    window_type = bases ? (PyTypeObject *)PyType_FromSpecWithBases(&window_spec, bases) : NULL;
+    Py_XDECREF(bases);
+    off_type = (PyTypeObject *)PyType_FromSpec(&off_spec);
+    dropped_type = (PyTypeObject *)PyType_FromSpec(&dropped_spec);
+    return span_type && window_type && off_type && dropped_type && !PyModule_AddObjectRef(module, "Span", (PyObject *)span_type) &&
+           !PyModule_AddObjectRef(module, "Window", (PyObject *)window_type) &&
+           !PyModule_AddObjectRef(module, "Off", (PyObject *)off_type);
+}
