@@ -25,7 +25,7 @@ _LAUNCHERS: Final = (
 
 #: Each rank's shard numbers begin so far from the last rank's, so that traces of one run mostly merge as they are.
 NUMBERS_A_RANK: Final = 64
-_MOST_RANKS: Final = (1 << 20) // NUMBERS_A_RANK
+_MOST_RANKS: Final = (1 << 19) // NUMBERS_A_RANK
 
 
 class Rank:

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     Value = int | str | list[str]
     Values = dict[str, Value]
 
-#: Shard numbers are below this: formats pack one beside a track's number into 32 bits.
-NUMBER_LIMIT = 1 << 20
+#: Shard numbers are below this: formats pack one beside a track's number into 32 bits, and Perfetto's engine loses the
+#: clock of a sequence whose id does not fit in 31.
+NUMBER_LIMIT = 1 << 19
 
 #: Stands for the launcher among the writers: it takes no shard.
 LAUNCHER = -1
