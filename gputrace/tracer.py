@@ -19,10 +19,10 @@ from gputrace.devicetrace import DeviceTrace
 from gputrace.errors import UsageError
 from gputrace.fence import let_through
 from gputrace.model import COUNTER, Process
-from gputrace.poolworkers import flush_before_results
 from gputrace.shardfile import ShardFile
 from gputrace.timeline import Counts, HostTimeline
 from gputrace.tracks import Tracks
+from gputrace.workers import flush_before_sending
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ class Tracer:
         if util is not None and process is not None and process.parent_process() is not None:
             self._with_multiprocessing = True
             util.Finalize(None, _at_exit, exitpriority=-(1 << 20))
-            flush_before_results(self.write_now)
+            flush_before_sending(_write_now)
 
     def _wake(self) -> None:
         if not self._with_multiprocessing:
@@ -523,6 +523,11 @@ def _at_exit() -> None:
             _current.stop()
         except BaseException:
             pass  # without us, the signal would have found the program at its end
+
+
+def _write_now() -> None:
+    if _current is not None:
+        _current.write_now()
 
 
 def _before_fork() -> None:
