@@ -27,6 +27,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 HEAVY = {"asyncio", "concurrent", "ctypes", "dataclasses", "enum", "importlib.metadata", "inspect", "json", "logging"}
 HEAVY |= {"pathlib", "re", "socket", "subprocess", "tempfile", "threading", "typing", "weakref"}
 OTHERS = {"click", "cuda", "google", "numpy", "orjson", "perfetto", "rich", "wrapt"}
+#: They never run in a traced program.
+READERS = ("gputrace.merging", "gputrace.reading")
 MOST_PICTURE_BYTES = 200_000
 
 
@@ -61,7 +63,7 @@ def test_every_module_but_the_command_line_does_without_other_packages() -> None
     names = [
         name
         for name in modules("gputrace")
-        if not name.startswith(("gputrace.__main__", "gputrace.cli", "gputrace.record.site"))
+        if not name.startswith(("gputrace.__main__", "gputrace.cli", "gputrace.record.site", *READERS))
     ]
     found = imported_by("\n".join(f"import {name}" for name in [*names, *modules("exporters")]))
     assert {"gputrace.profiler", "gputrace.api", "exporters.perfetto"} <= found

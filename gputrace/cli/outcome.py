@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from gputrace.merging.merge import Outcome
     from gputrace.record.join import Progress
     from gputrace.record.recording import Summary
 
@@ -77,6 +78,18 @@ def tell_empty(summary: Summary, old: str) -> None:
     for line in summary.told:
         say(line)
     say(why_empty(summary) + (f" ({_short(old)} is from an earlier recording)" if old else ""))
+
+
+def tell_merged(outcome: Outcome) -> None:
+    """Say what a merge came to: a line for each thing that went wrong or is worth knowing, then one for the file."""
+    for line in (*outcome.problems, *outcome.notes):
+        say(line)
+    if not outcome.path:
+        say("nothing was merged: none of what was given is a trace that can be placed in time")
+        return
+    hosts = f" of {_many(outcome.hosts, 'host')}" if outcome.hosts > 1 else ""
+    opening = "; open it in https://ui.perfetto.dev"
+    say(f"wrote {_short(outcome.path)}: {_size(outcome.size)}, {_many(len(outcome.merged), 'trace')}{hosts}{opening}")
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ class Malformed(ValueError):
 
 
 def varint(data: bytes, i: int, end: int) -> tuple[int, int]:
-    """The value at ``i`` (64 bits, unsigned) and where it ends. Raises `Malformed` if it is not whole before ``end``."""
+    """The value at ``i`` (64 bits, unsigned), and where it ends. Raises `Malformed` if that is not before ``end``."""
     value = shift = 0
     for place in range(i, min(i + 10, end)):
         byte = data[place]

@@ -49,7 +49,8 @@ class Limits:
 
 
 class ByteStream:
-    """Reads a file from its start, unzipping on the way. ``place`` is the offset of the next byte, unzipped.
+    """Reads a file from its start, unzipping on the way. ``place`` is the offset of the next byte, unzipped;
+    ``taken`` counts bytes of the file itself.
 
     ``torn`` says how the file ends before its time ("" if it does not, as far as it was read): what was good of it
     comes out all the same. Raises `InputError` for a file that cannot be read, or unfolds beyond ``limits``.
@@ -60,7 +61,7 @@ class ByteStream:
         self.limits = limits or Limits()
         self.place = 0
         self.torn = ""
-        self._taken = 0
+        self.taken = 0
         self._kept = b""  # unzipped and not yet asked for
         self._done = False
         try:
@@ -95,7 +96,7 @@ class ByteStream:
             data = self._file.read(size)
         except OSError as error:
             raise InputError(self.path, self.place, f"cannot be read: {error.strerror}") from error
-        self._taken += len(data)
+        self.taken += len(data)
         return data
 
     def _unzip(self, most: int) -> bytes:
@@ -122,7 +123,7 @@ class ByteStream:
                 break
             self._input = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
             if out:
-                self.limits.check(self.path, self._taken, self.place + len(self._kept) + len(out))
+                self.limits.check(self.path, self.taken, self.place + len(self._kept) + len(out))
                 return out
             if at_end and not self._inflate.eof:
                 self._end("the gzip stream is cut short")

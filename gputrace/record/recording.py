@@ -196,7 +196,8 @@ def recover(path: str, output: str, progress: Progress | None = None) -> Summary
 def gather(path: str, output: str) -> list[str]:
     """Write what the shards in folder ``path`` hold so far to ``output``, and leave the folder as it is.
 
-    Returns what there is to tell. Raises `OutputError` if the folder holds no recording or ``output`` cannot be written.
+    Returns what there is to tell. Raises `OutputError` if the folder holds no recording, or ``output`` cannot be
+    written.
     """
     folder = _opened(path)
     exporter = formats.load(folder.exporter)

@@ -43,4 +43,8 @@ def test_merge_of_nothing(tmp_path: Path) -> None:
     (tmp_path / "emptyd").mkdir()
     result = run([*GPUTRACE, "merge", "-o", "x.pftrace", "emptyd"], tmp_path)
     assert result.returncode == 1
-    assert result.stderr == b"gputrace: emptyd is not a recording's folder (no file 'recording' in it)\n"
+    assert result.stderr.splitlines() == [
+        b"gputrace: emptyd is not a recording's folder (no file 'recording' in it), and holds no trace",
+        b"gputrace: nothing was merged: none of what was given is a trace that can be placed in time",
+    ]
+    assert not (tmp_path / "x.pftrace").exists()

@@ -1,0 +1,95 @@
+"""Which traces a merge is asked for: files, patterns, folders of traces, folders of shards.
+
+It opens none of them. Links are followed where the user named them, and not inside folders.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+
+from gputrace.record.recording import is_shard_folder
+
+_SUFFIXES = (".pftrace", ".json", ".perfetto-trace", ".perfetto_trace", ".pb", ".proto", ".trace")
+
+
+class Found:
+    """``files`` and ``shard_folders`` in the order asked for; ``missing``, arguments that name nothing, and why."""
+
+    def __init__(self) -> None:
+        self.files: list[str] = []
+        self.shard_folders: list[str] = []
+        self.missing: list[str] = []
+
+
+def find(arguments: tuple[str, ...], output: str = "") -> Found:
+    """What the arguments name. ``output`` is left out: a merge done again in one folder must not take in its own."""
+    found = Found()
+    ours = os.path.realpath(output) if output else ""
+    for argument in arguments:
+        paths = [argument]
+        if not os.path.lexists(argument) and glob.has_magic(argument):  # a shell that did not expand it
+            paths = sorted(glob.glob(argument, recursive=True))
+            if not paths:
+                found.missing.append(f"{argument} matches no file")
+        for path in paths:
+            _take(path, ours, found)
+    found.files = list(dict.fromkeys(found.files))
+    found.shard_folders = list(dict.fromkeys(found.shard_folders))
+    return found
+
+
+def _take(path: str, ours: str, found: Found) -> None:
+    if is_shard_folder(path):
+        found.shard_folders.append(path)
+    elif os.path.isdir(path):
+        inside = sorted(_inside(path, ours))
+        if not inside:
+            found.missing.append(f"{path} is not a recording's folder (no file 'recording' in it), and holds no trace")
+        found.files += inside
+    elif not os.path.exists(path):
+        found.missing.append(f"{path} does not exist")
+    else:
+        found.files.append(path)
+
+
+def _inside(folder: str, ours: str) -> list[str]:
+    """Files of a folder, and of those in it, that are named as traces are; hidden ones are other people's business."""
+    paths = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in names:
+            path = os.path.join(parent, name)
+            bare = name.lower().removesuffix(".gz")
+            if not name.startswith(".") and bare.endswith(_SUFFIXES) and os.path.realpath(path) != ours:
+                paths.append(path)
+    return paths
+
+
+def repeated(files: list[str]) -> dict[str, str]:
+    """Files whose bytes are those of an earlier one, and that one. Only files of one size are read for it."""
+    by_size: dict[int, list[str]] = {}
+    for path in files:
+        if os.path.isfile(path):
+            by_size.setdefault(os.path.getsize(path), []).append(path)
+    again: dict[str, str] = {}
+    for size, paths in by_size.items():
+        if len(paths) < 2 or not size:
+            continue
+        first: dict[bytes, str] = {}
+        for path in paths:
+            try:
+                digest = _digest(path)
+            except OSError:
+                continue  # whoever reads it says so
+            if digest in first:
+                again[path] = first[digest]
+            else:
+                first[digest] = path
+    return again
+
+
+def _digest(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()

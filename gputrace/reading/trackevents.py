@@ -1,0 +1,293 @@
+"""A Perfetto trace's track events as Chrome events: slices, instants, counters and arrows, by the packet.
+
+It follows interned names, defaults and clocks as the format asks, and counts what is no track event (ftrace, samples)
+and so cannot be said this way. Events come in the order of the file; viewers sort them.
+
+A process is a process. A track that is no thread's becomes a thread with a made-up id, and one that holds tracks of its
+own (a GPU) a process, as Chrome's format knows no others. https://perfetto.dev/docs/reference/synthetic-track-event
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
+
+from gputrace.reading.packets import frame, packets
+from gputrace.reading.stream import ByteStream
+
+Event = dict[str, Any]
+
+MADE_UP = 1 << 31
+_BOOTTIME, _MONOTONIC, _REALTIME = 6, 3, 1
+_BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
+_MOST_INFLATED = 64 << 20
+_FLOWS_KEPT = 1 << 20
+# Fields of a packet that say how it was carried, or are read here.
+_KNOWN = frozenset(
+    (
+        *("timestamp", "timestamp_clock_id", "track_event", "track_descriptor", "clock_snapshot", "interned_data"),
+        *("sequence_flags", "trace_packet_defaults", "trusted_packet_sequence_id", "trusted_uid", "trusted_pid"),
+        *("first_packet_on_sequence", "trace_uuid", "chrome_events", "previous_packet_dropped", "machine_id"),
+        *("incremental_state_cleared", "compressed_packets", "process_descriptor", "thread_descriptor"),
+        *("trace_config", "trace_stats", "service_event", "synchronization_marker", "system_info"),
+    )
+)
+
+
+class _Sequence:
+    """What a packet sequence's packets go by."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, str] = {}
+        self.categories: dict[int, str] = {}
+        self.keys: dict[int, str] = {}
+        self.strings: dict[int, str] = {}
+        self.track = 0
+        self.clock = _BOOTTIME
+        self.clocks: dict[int, list[int]] = {}  # [BOOTTIME it is tied to, its value there, is incremental, unit, now]
+        self.known = True
+
+    def forget(self) -> None:
+        for table in (self.names, self.categories, self.keys, self.strings):
+            table.clear()
+
+
+class _Track:
+    def __init__(self, descriptor: Any) -> None:
+        self.descriptor = descriptor
+        self.place: tuple[int, int] | None = None
+        self.count = 0  # of its counter
+
+
+class TrackEvents:
+    """The events of a stream. Times are BOOTTIME in ns, under "ts_ns" in place of "ts"; counts are good at the end.
+
+    ``left_out`` counts packets by the field that made them unreadable here; ``undated`` are events of a clock that
+    nothing ties to BOOTTIME.
+    """
+
+    def __init__(self, stream: ByteStream) -> None:
+        self.stream = stream
+        self.left_out: dict[str, int] = {}
+        self.undated = 0
+        self.metadata: dict[str, Any] = {}
+        self._sequences: dict[int, _Sequence] = {}
+        self._tracks: dict[int, _Track] = {}
+        self._groups: dict[int, int] = {}
+        self._offsets: dict[int, int] = {_BOOTTIME: 0}  # of other builtin clocks to BOOTTIME
+        self._made_up = 0
+        self._flows: dict[int, int] = {}  # by id: when it began
+
+    def batches(self) -> Iterator[list[Event]]:
+        """Lists of events in the order of the file."""
+        for batch in packets(self.stream):
+            found: list[Event] = []
+            data = batch.data
+            for start, end in batch.spans():
+                self._read(data[start:end], found)
+                if len(found) >= 4096:
+                    yield found
+                    found = []
+            if found:
+                yield found
+
+    def _read(self, body: bytes, out: list[Event], depth: int = 0) -> None:
+        try:
+            packet = pb.TracePacket.FromString(body)
+        except Exception:
+            self.left_out["malformed"] = self.left_out.get("malformed", 0) + 1
+            return
+        if packet.compressed_packets and not depth:
+            inner = zlib.decompressobj().decompress(packet.compressed_packets, _MOST_INFLATED)
+            for start, end in frame(inner)[0].spans():
+                self._read(inner[start:end], out, depth + 1)
+            return
+        sequence = self._sequences.setdefault(packet.trusted_packet_sequence_id, _Sequence())
+        if packet.sequence_flags & 1 or packet.incremental_state_cleared:
+            sequence.forget()
+        if packet.HasField("trace_packet_defaults"):
+            defaults = packet.trace_packet_defaults
+            if defaults.timestamp_clock_id:
+                sequence.clock = defaults.timestamp_clock_id
+            if defaults.track_event_defaults.track_uuid:
+                sequence.track = defaults.track_event_defaults.track_uuid
+        if packet.HasField("clock_snapshot"):
+            self._tie(packet.clock_snapshot, sequence)
+        if packet.HasField("interned_data"):
+            self._intern(packet.interned_data, sequence)
+        if packet.HasField("track_descriptor"):
+            self._describe(packet.track_descriptor, out)
+        elif packet.HasField("track_event"):
+            self._event(packet, sequence, out)
+        elif packet.HasField("chrome_events"):
+            for item in packet.chrome_events.metadata:
+                fields = [value for field, value in item.ListFields() if field.name.endswith("_value")]
+                self.metadata[item.name] = fields[0] if fields else None
+        else:
+            for field, _ in packet.ListFields():
+                if field.name not in _KNOWN:
+                    self.left_out[field.name] = self.left_out.get(field.name, 0) + 1
+
+    def _tie(self, snapshot: Any, sequence: _Sequence) -> None:
+        values = {clock.clock_id: clock for clock in snapshot.clocks}
+        boottime = values.get(_BOOTTIME)
+        if boottime is None:
+            return
+        for id, clock in values.items():
+            if id >= 64:
+                unit = clock.unit_multiplier_ns or 1
+                sequence.clocks[id] = [boottime.timestamp, clock.timestamp, clock.is_incremental, unit, clock.timestamp]
+            else:
+                self._offsets.setdefault(id, boottime.timestamp - clock.timestamp)
+
+    def _intern(self, data: Any, sequence: _Sequence) -> None:
+        for item in data.event_names:
+            sequence.names[item.iid] = item.name
+        for item in data.event_categories:
+            sequence.categories[item.iid] = item.name
+        for item in data.debug_annotation_names:
+            sequence.keys[item.iid] = item.name
+        for item in data.debug_annotation_string_values:
+            sequence.strings[item.iid] = item.str.decode("utf-8", "replace")
+
+    def _ns(self, packet: Any, sequence: _Sequence) -> int | None:
+        clock = packet.timestamp_clock_id or sequence.clock
+        own = sequence.clocks.get(clock)
+        if own is not None:
+            own[4] = own[4] + packet.timestamp if own[2] else packet.timestamp
+            return own[0] + (own[4] - own[1]) * own[3]
+        offset = self._offsets.get(clock)
+        return None if offset is None else packet.timestamp + offset
+
+    # Tracks.
+
+    def _describe(self, descriptor: Any, out: list[Event]) -> None:
+        known = self._tracks.get(descriptor.uuid)
+        if known is None:
+            self._tracks[descriptor.uuid] = _Track(descriptor)
+        else:
+            known.descriptor.MergeFrom(descriptor)
+        self._place(descriptor.uuid, out)
+
+    def _place(self, uuid: int, out: list[Event], depth: int = 0) -> tuple[int, int]:
+        """(pid, tid) that a track's events go to, announced on the way; tid 0 is a process's own."""
+        track = self._tracks.get(uuid)
+        if track is None:
+            track = self._tracks[uuid] = _Track(pb.TrackDescriptor(uuid=uuid))
+        if track.place is not None:
+            return track.place
+        descriptor = track.descriptor
+        name = descriptor.name or descriptor.static_name or descriptor.atrace_name
+        if descriptor.HasField("thread"):
+            pid, tid = descriptor.thread.pid, descriptor.thread.tid
+            track.place = pid, tid
+            self._say(out, "thread_name", pid, tid, name=descriptor.thread.thread_name or name)
+        elif descriptor.HasField("process"):
+            process = descriptor.process
+            track.place = process.pid, 0
+            self._say(out, "process_name", process.pid, 0, name=process.process_name or name)
+            self._say(out, "process_sort_index", process.pid, 0, sort_index=process.legacy_sort_index)
+            if process.cmdline:
+                self._say(out, "gputrace.process", process.pid, 0, command_line=list(process.cmdline))
+        else:
+            parent = (0, 0)
+            if descriptor.parent_uuid and depth < 64:
+                parent = self._place(descriptor.parent_uuid, out, depth + 1)
+            self._made_up += 1
+            if descriptor.child_ordering and not descriptor.HasField("counter"):
+                track.place = MADE_UP + self._made_up, 0
+                owner = f" ({parent[0]})" if parent[0] else ""
+                self._say(out, "process_name", track.place[0], 0, name=f"{name}{owner}")
+                if descriptor.description:
+                    labels = ", ".join(descriptor.description.splitlines())
+                    self._say(out, "process_labels", track.place[0], 0, labels=labels)
+            elif descriptor.HasField("counter"):
+                track.place = parent[0], 0
+            else:
+                track.place = parent[0], MADE_UP + self._made_up
+                self._say(out, "thread_name", *track.place, name=name)
+                self._say(out, "thread_sort_index", *track.place, sort_index=descriptor.sibling_order_rank)
+        return track.place
+
+    def _say(self, out: list[Event], what: str, pid: int, tid: int, **args: Any) -> None:
+        event: Event = {"ph": "M", "pid": pid, "name": what, "args": args}
+        if tid:
+            event["tid"] = tid
+        out.append(event)
+
+    # Events.
+
+    def _event(self, packet: Any, sequence: _Sequence, out: list[Event]) -> None:
+        ns = self._ns(packet, sequence)
+        if ns is None:
+            self.undated += 1
+            return
+        event = packet.track_event
+        uuid = event.track_uuid or sequence.track
+        pid, tid = self._place(uuid, out)
+        place: Event = {"pid": pid, "tid": tid} if tid else {"pid": pid, "tid": 0}
+        if event.type == _COUNTER:
+            descriptor = self._tracks[uuid].descriptor
+            fields = [value for field, value in event.ListFields() if field.name.endswith("counter_value")]
+            value = fields[0] if fields else 0
+            unit = descriptor.counter.unit_name or {1: "ns", 2: "count", 3: "bytes"}.get(
+                descriptor.counter.unit, "value"
+            )
+            out.append({"ph": "C", "pid": pid, "name": descriptor.name, "args": {unit: value}, "ts_ns": ns})
+            return
+        args = self._args(event, sequence)
+        made: Event = {**place, "ts_ns": ns}
+        if event.type == _END:
+            made["ph"] = "E"
+        elif event.type in (_BEGIN, _INSTANT):
+            made["ph"] = "B" if event.type == _BEGIN else "i"
+            made["name"] = event.name or sequence.names.get(event.name_iid, "")
+            categories = [*event.categories, *(sequence.categories.get(id, "") for id in event.category_iids)]
+            if categories:
+                made["cat"] = ",".join(categories)
+            if event.type == _INSTANT:
+                made["s"] = "t"
+        else:
+            self.left_out["track_event"] = self.left_out.get("track_event", 0) + 1
+            return
+        if args:
+            made["args"] = args
+        flows = [{**place, **self._flow(id, ns)} for id in (*event.flow_ids, *event.terminating_flow_ids)]
+        out += [*flows, made] if event.type == _END else [made, *flows]
+
+    def _flow(self, id: int, ns: int) -> Event:
+        """An arrow's end. One that led back in time would not be drawn, so it ends no earlier than it begins."""
+        flow: Event = {"cat": "flow", "name": "flow", "id": hex(id)}
+        began_ns = self._flows.get(id)
+        if began_ns is not None:
+            return {"ph": "t", "bp": "e", **flow, "ts_ns": max(ns, began_ns)}
+        if len(self._flows) >= _FLOWS_KEPT:
+            del self._flows[next(iter(self._flows))]
+        self._flows[id] = ns
+        return {"ph": "s", **flow, "ts_ns": ns}
+
+    def _args(self, event: Any, sequence: _Sequence) -> dict[str, Any]:
+        args: dict[str, Any] = {}
+        for item in event.debug_annotations:
+            name = item.name or sequence.keys.get(item.name_iid, "")
+            args[name] = self._value(item, sequence)
+        return args
+
+    def _value(self, item: Any, sequence: _Sequence, depth: int = 0) -> Any:
+        if item.dict_entries and depth < 32:
+            return {
+                entry.name or sequence.keys.get(entry.name_iid, ""): self._value(entry, sequence, depth + 1)
+                for entry in item.dict_entries
+            }
+        if item.array_values and depth < 32:
+            return [self._value(entry, sequence, depth + 1) for entry in item.array_values]
+        for field, value in item.ListFields():
+            if field.name == "string_value_iid":
+                return sequence.strings.get(value, "")
+            if field.name.endswith("_value"):
+                return value
+        kind = item.WhichOneof("value") if "value" in item.DESCRIPTOR.oneofs_by_name else None
+        return getattr(item, kind) if kind else None
