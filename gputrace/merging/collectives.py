@@ -200,20 +200,19 @@ def fit_pair(reference: Times, other: Times) -> Fit | None:
     reference, other = pairs
     origin = float(other[len(other) // 2])
     at, difference = other - origin, reference - other
-    step, place = _step(at, difference)
-    whole = slice(None)
-    if step:
-        whole = slice(place) if place > len(at) - place else slice(place, None)
+    place = _step(at, difference)
+    whole = slice(place) if place > len(at) - place else slice(place, None)
     offset, skew = _line(at[whole], difference[whole])
     if abs(skew) > MOST_SKEW:
         return None
     fit = Fit(offset, skew, origin)
-    residual = np.abs(difference[whole] - offset - skew * at[whole])
+    off = difference - offset - skew * at
+    residual = np.abs(off[whole])
     fit.matches = len(residual)
     fit.residual_ns = float(np.median(residual))
     fit.worst_ns = float(np.percentile(residual, 95))
-    if step:
-        fit.step_ns, fit.step_at_ns = -step, float(other[place])
+    if place:
+        fit.step_ns, fit.step_at_ns = float(np.median(off[:place]) - np.median(off[place:])), float(other[place])
     return fit
 
 
@@ -270,12 +269,12 @@ def _slope(at: Times, value: Times) -> float:
     return float(np.median((value[lag:] - value[:-lag])[good] / run[good])) if good.any() else 0.0
 
 
-def _step(at: Times, value: Times) -> tuple[float, int]:
-    """By how much the values jump and before which; (0, 0) if they do not."""
+def _step(at: Times, value: Times) -> int:
+    """Before which value they jump; 0 if they do not."""
     size = len(at)
     least = max(3, size // 20)
     if size < 2 * least + 2:
-        return 0.0, 0
+        return 0
     flat = value - _slope(at, value) * at
     cost = float(np.sum(np.abs(flat - np.median(flat))))
     places = np.unique(np.linspace(least, size - least, min(size, 200)).astype(int)).tolist()
@@ -287,7 +286,7 @@ def _step(at: Times, value: Times) -> tuple[float, int]:
     gap = float(np.median(right) - np.median(left))
     deviation = _NORMAL * float(np.median(np.abs(np.r_[left - np.median(left), right - np.median(right)])))
     clear = max(LEAST_STEP_NS, 6 * deviation / min(len(left), len(right)) ** 0.5, 3 * deviation)
-    return (gap, place) if abs(gap) > clear and _cost(flat, place) < 0.7 * cost else (0.0, 0)
+    return place if abs(gap) > clear and _cost(flat, place) < 0.7 * cost else 0
 
 
 def _cost(flat: Times, place: int) -> float:

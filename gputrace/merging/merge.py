@@ -239,6 +239,10 @@ class _Writer:
         self.step = step
         self.pids = Pids()
 
+    def ours_last(self) -> list[tuple[int, Task]]:
+        """The tasks, numbered. Where two name one process, the engine goes by the last, and ours tells its rank."""
+        return sorted(enumerate(self.made.tasks), key=lambda item: item[1].survey.tool == "gputrace")
+
     def events(self, index: int, task: Task, outcome: Outcome) -> Iterator[tuple[dict[str, Any], int]]:
         """A task's events, moved, each with its time on the timeline."""
         mover = Mover(task, index, self.pids)
@@ -271,11 +275,10 @@ class _Packets(_Writer):
         ours = [t for t in self.made.tasks if t.keeps_clocks and t.survey.tool == "gputrace"]
         snapshots = self.made.snapshots if ours else []
         self.write(self.exporter.header(Recording(self.id, 0, 0), snapshots, metadata))
-        for task in self.made.tasks:
+        for index, task in self.ours_last():
             if task.survey.kind == recognise.PERFETTO:
                 rewrite.write(task, self.write, self.options.limits, self.step)
-        for index, task in enumerate(self.made.tasks):
-            if task.survey.kind == recognise.CHROME:
+            else:
                 self._transfer(index, task, outcome)
 
     def _transfer(self, index: int, task: Task, outcome: Outcome) -> None:
@@ -327,7 +330,7 @@ class _Lines(_Writer):
         recording = Recording(self.id, base_ns, 0)
         self.write(self.exporter.header(recording, self.made.snapshots, metadata))
         early = 0
-        for index, task in enumerate(self.made.tasks):
+        for index, task in self.ours_last():
             lines: list[bytes] = []
             for event, ns in self.events(index, task, outcome):
                 if event["ph"] != "M":

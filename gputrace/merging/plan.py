@@ -132,7 +132,7 @@ def make(surveys: list[Survey], clocks: dict[str, Clock] | None = None) -> Plan:
         if survey.pinned and task.to_timeline:
             plan.refused.append(
                 f"{survey.path}: it would have to be moved by {task.to_timeline.offset_ns / 1e9:+.6f} s, and cannot "
-                f"be, as {survey.pinned}. Only one host's traces of that kind fit on a timeline: merge {host.label}'s apart"
+                f"be, as {survey.pinned}. Only one host's traces of that kind fit in one: merge {host.label}'s apart"
             )
             continue
         plan.tasks.append(task)

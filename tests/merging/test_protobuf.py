@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 import zlib
 from pathlib import Path
 
@@ -110,7 +110,7 @@ def test_what_a_killed_process_left_for_salvage_moves_too(tmp_path: Path) -> Non
     script = program(0, 4242)
     recording = Recording(recording_id(1), BASE, OTHER.boottime_ns)
     track = script.tracks[0]
-    uuid = Perfetto(open(os.devnull, "wb"), recording, script.process)._uuid(track.id)  # type: ignore[attr-defined]
+    uuid = Perfetto(io.BytesIO(), recording, script.process)._uuid(track.id)  # type: ignore[attr-defined]
     tail = ResumedSequence(track.id, uuid, 0, OTHER.boottime_ns).encode(
         [(BASE + 900_000, 5, "last", None, 0, BASE + 900_500)]
     )
