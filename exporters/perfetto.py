@@ -127,6 +127,12 @@ class Perfetto(Exporter):
     def write(self, track: Track, edges: Iterable[Edge]) -> None:
         self._output.write(self._sequences[track.id].encode(edges))
 
+    def native(self, track: Track) -> object:
+        return self._sequences[track.id].constants
+
+    def write_native(self, data: bytes) -> None:
+        self._output.write(data)
+
     def metadata(self, values: Mapping[str, object]) -> None:
         """The engine shows them as ``cr-K-process.NUMBER.NAME``, where K counts the calls of the whole trace."""
         prefix = f"process.{self._process.number}."

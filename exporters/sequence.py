@@ -129,6 +129,13 @@ class Sequence:
         self._pack_slice = Struct(f"<2s{len(self._end_near)}s2s").pack
         self._pack_flow_slice = Struct(f"<QB2s{len(self._end_near)}s2s").pack
 
+    @property
+    def constants(self) -> tuple[bytes, bytes, bytes, int, int]:
+        """What is the same in all packets of this sequence, for another encoder of it: the field of its id, every later
+        packet's first fields, the defaults that its first one sets; what is added to flows, and to times in ns.
+        """
+        return self._id, self._head_start, self._defaults, self._flow_base, self._offset_ns
+
     def encode(self, edges: Iterable[Edge]) -> bytes:
         """Packets for ``edges``, which are in order of time; one that is not is moved up to the edge before it.
 

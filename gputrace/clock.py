@@ -268,6 +268,12 @@ class ClockMap:
         # A joint belongs to the piece that ends there, so that its place is the same before and after the next is made.
         return self.pieces[bisect_left(self._ends, device_ns)]
 
+    def pieces_from(self, device_ns: int) -> list[Piece]:
+        """All pieces from the one that holds a device time within reach to the last, in order."""
+        if not self.pieces or device_ns < self.pieces[0].device0:
+            return [self._backwards(), *self.pieces]
+        return self.pieces[bisect_left(self._ends, device_ns) :]
+
     def _backwards(self) -> Piece:
         """The map before its first piece: on the slope known when it was first asked for, and frozen like any other."""
         assert self._end is not None

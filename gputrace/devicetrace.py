@@ -1,7 +1,8 @@
-"""One device's windows on their way from the streams to the timeline: pool, anchors, reading, placing.
+"""One device's windows on their way from the streams to the timeline: when anchors are taken, when edges are read and
+placed, what to do when the clock jumps or the device is lost.
 
-The program's threads call `DeviceTrace.make` when a pool is empty and `DeviceTrace.queue` when a stream is new;
-everything else is the collector's. It knows the device protocol, and neither exporters nor files.
+How edges are read and placed is a twin's: `DeviceTrace` has the policy, `gputrace.puredevice` and
+`gputrace.compiledtrace` the rest. It knows the device protocol, and neither exporters nor files.
 """
 
 from __future__ import annotations
@@ -10,38 +11,78 @@ from _thread import RLock
 
 from gputrace import hot
 from gputrace.anchoring import Anchoring
-from gputrace.clock import TELLING_NS, half_step_ns
+from gputrace.clock import TELLING_NS
 from gputrace.errors import DeviceError
 from gputrace.events import EventPool
 from gputrace.hostclock import now_ns
-from gputrace.hot import Pool, Span, StreamQueue
 from gputrace.model import COUNTER, Track
-from gputrace.timeline import Counts, StreamTimeline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Final
+    from typing import Any, Final
 
     from gputrace.devices.base import Device, Stream
-    from gputrace.hot.drain import Passed
     from gputrace.model import Edge
+    from gputrace.timeline import Counts
     from gputrace.tracks import Tracks
+
+    Write = Callable[[Track, list[Edge]], None]
 
 #: How long a read edge waits for the anchor behind it before it is placed by extending the map.
 PATIENCE_NS: Final = 1_000_000_000
-#: Spans made at once where the pool is empty: one switch to the context serves them all.
-MADE_AT_ONCE: Final = 8
-
 #: Anchors that must have failed, with none taken, before the device itself is asked whether it is there.
 FAILED_ANCHORS: Final = 3
+
+
+class Line:
+    """One stream as the collector sees it: its queue, and what waits there to be placed. A twin's."""
+
+    queue: Any
+    waiting_since_ns = 0
+    ended = False  # its thread is gone, and with it whoever could use it
+
+    @property
+    def unread(self) -> int:
+        """Edges recorded and not yet read."""
+        raise NotImplementedError
+
+    @property
+    def waiting(self) -> int:
+        """Edges read and not yet placed."""
+        raise NotImplementedError
+
+    @property
+    def open_spans(self) -> int:
+        """Windows drawn as begun and not ended."""
+        raise NotImplementedError
+
+    @property
+    def tracks(self) -> list[Track]:
+        raise NotImplementedError
+
+    def waiting_range(self) -> tuple[int | None, int | None]:
+        """The earliest and the latest device time of an edge that waits, in ns; None where none does."""
+        raise NotImplementedError
+
+    def clip(self, most_ns: int) -> None:
+        """Take back to a device time what waits behind it."""
+        raise NotImplementedError
+
+    def first_event(self) -> Any:
+        """The event of the first window not yet read; None if there is none."""
+        raise NotImplementedError
+
+    def flush(self, write: Write) -> None:
+        """Hand what was drawn to the writer."""
 
 
 class DeviceTrace:
     """One context of one device, being traced.
 
     ``room()`` says how many more windows the process may have in flight; ``wake()`` makes sure the collector runs;
-    ``tell(text)`` says something to the user, once.
+    ``tell(text)`` says something to the user, once. The program's threads call `make`, when there is no window to be
+    had, and `queue`, when a stream is new; everything else is the collector's.
     """
 
     def __init__(
@@ -56,18 +97,14 @@ class DeviceTrace:
         self.device = device
         self.pool = EventPool(device)
         self.anchoring = Anchoring(device, self.pool)
-        self.free = Pool()
-        self.spare: list[Span] = []  # pooled spans set aside so that the next one asks `make`
-        self.queues: list[StreamQueue] = []
+        self.lines: list[Any] = []  # of a twin's own kind of Line
         self.lost: str | None = None
-        self._made = 0
         self._lock = RLock()  # a signal's handler or a finaliser may open a window while its thread is in here
         self._tracks = tracks
         self._counts = counts
         self._room = room
         self._wake = wake
         self._tell = tell
-        self._open = 0  # windows whose begin was read and whose end was not
         self._streams = 0
         self._told_pieces = 0
         self._read_error_ns = 0
@@ -76,70 +113,86 @@ class DeviceTrace:
         self._skew: Track | None = None
         self._counter_ns = 0
 
+    # A twin's.
+
     @property
     def in_flight(self) -> int:
-        """Windows opened and not yet written."""
-        return self._made - len(self.free) - len(self.spare)
+        """Windows opened and not yet read whole."""
+        raise NotImplementedError
 
-    # The program's side.
+    @property
+    def open(self) -> int:
+        """Windows whose begin was read and whose end was not."""
+        raise NotImplementedError
 
-    def make(self) -> Span | None:
-        """A span with two events of this context; None at the bound or where the device refuses. Raises nothing."""
-        self._wake()
-        try:
-            return self.spare.pop()
-        except IndexError:
-            pass
-        with self._lock:
-            count = min(MADE_AT_ONCE, self._room())
-            if count <= 0 or self.lost is not None:
-                return None
-            self._made += count
-        made: list[Span] = []
-        try:
-            with self.device.active():
-                for _ in range(count):
-                    start = self.pool.acquire()
-                    try:
-                        made.append(Span(self.free, start, self.pool.acquire()))
-                    except DeviceError:
-                        self.pool.release(start)
-                        raise
-        except DeviceError:
-            pass
-        finally:
-            with self._lock:
-                self._made -= count - len(made)
-            self.free.extend(made[1:])
-        return made[0] if made else None
+    def make(self) -> Any:
+        """More windows, where there is none to be had; none at the bound or where the device refuses. Raises nothing."""
+        raise NotImplementedError
 
-    def queue(self, stream: Stream) -> StreamQueue:
-        """A queue for one more stream of this context."""
-        device = self.device
-        queue = StreamQueue(stream.native, stream.handle, device.record_raw, device.capturing_raw, self.free, self.make)
-        order = self._streams = self._streams + 1
-        queue.timeline = _StreamState(
-            StreamTimeline(lambda index: self._tracks.stream(self._group_track(), stream.name, order), self._counts)
-        )
-        if self.lost is not None:
-            queue.refuse(self.lost)
-        self.queues.append(queue)
-        return queue
+    def wake_next(self) -> None:
+        """Have the next window wake the collector."""
 
-    # The collector's side.
+    def forget(self) -> None:
+        """In a forked child: all is the parent's. Touches no driver."""
+
+    def owns(self, span: Any) -> bool:
+        """Are this span's events of this device?"""
+        return False
+
+    def drop(self, span: Any) -> None:
+        """A written span that cannot be used again: its events can."""
 
     def mark(self) -> None:
         """Note how far each queue has come. Host edges taken after this hold the begin of everything before it."""
-        for queue in self.queues:
-            queue.timeline.marked = len(queue.entries)
+        raise NotImplementedError
+
+    def _new_line(self, stream: Stream, order: int) -> Any:
+        raise NotImplementedError
+
+    def _read(self, most: int, base_ns: int) -> tuple[bool, int | str]:
+        """Read at most ``most`` edges a stream, up to the mark, that the device has passed. Returns whether there is
+        more to do right away, and the last result that was neither success nor "not yet".
+        """
+        raise NotImplementedError
+
+    def _read_lost(self, why: str) -> None:
+        """Take what a lost device never answered for."""
+        raise NotImplementedError
+
+    def _place_lines(self, lines: list[Any], most: int) -> bool:
+        """Draw at most ``most`` of what waits on each of these, as far as the map reaches. True if there may be more."""
+        raise NotImplementedError
+
+    def _give_up(self, lines: list[Any], why: str) -> None:
+        """Nothing that waits there can be placed: each window becomes an instant that says why."""
+        raise NotImplementedError
+
+    # The program's side.
+
+    def queue(self, stream: Stream) -> Any:
+        """A queue for one more stream of this context."""
+        order = self._streams = self._streams + 1
+        line = self._new_line(stream, order)
+        if self.lost is not None:
+            line.queue.refuse(self.lost)
+        self.lines.append(line)
+        return line.queue
+
+    def end(self, queue: Any) -> None:
+        """The thread whose own stream this is is gone."""
+        for line in self.lines:
+            if line.queue is queue:
+                line.ended = True
+
+    # The collector's side.
 
     def collect(self, most: int, hurry: Callable[[], bool], *, last: bool = False) -> bool:
         """Read at most ``most`` edges a stream that the device has reached, up to the mark, and draw what is in reach.
 
         ``last`` takes an anchor at once and draws everything that was read. True if there is more to do right away.
-        Raises nothing.
+        Raises nothing of the device's.
         """
-        if not (self._open or any(q.entries or q.timeline.line.waiting or q.timeline.ended for q in self.queues)):
+        if not (self.open or any(line.unread or line.waiting or line.ended for line in self.lines)):
             return False
         more = False
         try:
@@ -149,8 +202,7 @@ class DeviceTrace:
                         self.anchoring.refresh(hurry)
                         self._mind_jump()
                     if self.anchoring.event is not None:
-                        for queue in self.queues:
-                            more |= self._read(queue, most)
+                        more = self._read_reached(most)
                         if last:
                             self.anchoring.refresh(hurry)
                             self._mind_jump()
@@ -159,23 +211,32 @@ class DeviceTrace:
         except DeviceError as error:
             self.lose(str(error))
         if self.lost is not None:
-            for queue in self.queues:
-                self._read_lost(queue)
+            self._read_lost(self.lost)
             last = True
         more |= self._place(most, last)
         self._drop_ended()
         return more
 
+    def _read_reached(self, most: int) -> bool:
+        assert self.anchoring.map.last is not None
+        idle = [line for line in self.lines if not line.waiting]
+        more, code = self._read(most, self.anchoring.map.last.device_ns)
+        for line in idle:
+            if line.waiting:
+                line.waiting_since_ns = now_ns()
+        if code and code != hot.INVALID_HANDLE:  # of one event: the device itself may be well
+            self.lose(f"reading an event failed with {code}")
+        return more
+
     def _drop_ended(self) -> None:
         """A thread that ended took its default stream along."""
-        for queue in [queue for queue in self.queues if queue.timeline.ended]:
-            line = queue.timeline.line
-            if not (queue.entries or line.waiting or line.open_spans):
+        for line in [line for line in self.lines if line.ended]:
+            if not (line.unread or line.waiting or line.open_spans):
                 line.flush(self._tracks.write)
-                self.queues.remove(queue)
-                hot.drop_queue(queue)
-                for lane in line.lanes.lanes:
-                    self._tracks.close(lane.track)
+                self.lines.remove(line)
+                hot.drop_queue(line.queue)
+                for track in line.tracks:
+                    self._tracks.close(track)
 
     def _mind_jump(self) -> None:
         """The device's clock was set: what was read by the old time and lies ahead of the map is taken back to its end,
@@ -189,150 +250,81 @@ class DeviceTrace:
             f"the clock of {self.device.name} was set by {jumped_ns / 1e9:+.6f} s meanwhile: windows since the anchor"
             " before may be off by as much, and say so"
         )
-        for queue in self.queues:
-            line = queue.timeline.line
-            line.waiting = [
-                (edge[0] and min(edge[0], reach_ns - 1), edge[1] and min(edge[1], reach_ns - 1), *edge[2:])
-                for edge in line.waiting
-            ]
+        for line in self.lines:
+            line.clip(reach_ns - 1)
 
     def _ask_if_lost(self) -> None:
         """No anchor was ever taken. Raises `DriverError` if that is because the device is gone."""
-        for queue in self.queues:
-            for entry in queue.entries[:1]:
-                if isinstance(entry, Span):
-                    self.device.event_query(entry.start)
+        for line in self.lines:
+            event = line.first_event()
+            if event is not None:
+                self.device.event_query(event)
 
     def lose(self, why: str) -> None:
         """The device or its context is gone: nothing more is recorded there, and what was not read never will be."""
         if self.lost is None:
             self.lost = f"the device was lost: {why}"
-            for queue in self.queues:
-                queue.refuse(self.lost)
-                queue.forget()  # another context may come, at the same address, with a stream of the same handle
-
-    def set_pool_aside(self) -> None:
-        """Make the next span ask `make`, which wakes the collector."""
-        self.spare.extend(self.free)
-        del self.free[:]
+            for line in self.lines:
+                line.queue.refuse(self.lost)
+                line.queue.forget()  # another context may come, at the same address, with a stream of the same handle
 
     def close(self) -> None:
         """Give events and the anchor stream back to the device."""
-        for queue in self.queues:
-            queue.refuse("tracing stopped")
-        for span in (*self.free, *self.spare):
-            self.pool.release(span.start)
-            self.pool.release(span.end)
-        self.free.closed = True
-        del self.free[:], self.spare[:]
+        for line in self.lines:
+            line.queue.refuse("tracing stopped")
+        self._release_events()
         self.anchoring.close()
         if self.lost is None:
             self.pool.close()
 
+    def _release_events(self) -> None:
+        """Give back the events of windows that are not open."""
+        raise NotImplementedError
+
     @property
     def unreached(self) -> int:
         """Edges recorded and not yet passed by the device."""
-        return sum(len(q.entries) for q in self.queues)
+        return sum(line.unread for line in self.lines)
 
     @property
     def open_spans(self) -> int:
         """Windows drawn as begun and not ended."""
-        return sum(q.timeline.line.open_spans for q in self.queues)
+        return sum(line.open_spans for line in self.lines)
 
     @property
     def unread(self) -> int:
         """Edges recorded and not yet drawn."""
-        return sum(len(q.entries) + len(q.timeline.line.waiting) for q in self.queues)
+        return sum(line.unread + line.waiting for line in self.lines)
 
-    def flush(self, write: Callable[[Track, list[Edge]], None]) -> None:
+    def flush(self, write: Write) -> None:
         """Hand every stream's new edges to the writer."""
-        for queue in self.queues:
-            queue.timeline.line.flush(write)
-
-    def _read(self, queue: StreamQueue, most: int) -> bool:
-        """Read edges from the front of the queue for as long as the device has reached them. A span whose end is read
-        goes back to its pool at once: few are in flight then, and those few are in the processor's cache.
-        """
-        state = queue.timeline
-        count = min(state.marked, most)
-        if not count:
-            return False
-        assert self.anchoring.map.last is not None
-        base_ns = self.anchoring.map.last.device_ns
-        out = hot.drain(queue.entries[:count], self.device.elapsed_raw, self.anchoring.event, base_ns)
-        if out.code and out.code != hot.INVALID_HANDLE:  # of one event: the device itself may be well
-            self.lose(f"reading an event failed with {out.code}")
-        del queue.entries[: out.taken]
-        state.marked -= out.taken
-        self._open += out.opened
-        self._recycle(out.done)
-        self._hand_over(state, out.passed, base_ns)
-        return out.taken == count and bool(state.marked)
-
-    def _hand_over(self, state: _StreamState, passed: list[Passed], base_ns: int) -> None:
-        """Give edges that were read to the timeline, to be drawn when the map reaches them."""
-        if not passed:
-            return
-        for edge in (passed[0], passed[-1]):
-            if edge[0] is not None:
-                self._read_error_ns = max(self._read_error_ns, 2 * half_step_ns(edge[0] - base_ns))
-        if not state.line.waiting:
-            state.waiting_since_ns = now_ns()
-        state.line.waiting += passed
-
-    def _read_lost(self, queue: StreamQueue) -> None:
-        """What a lost device never answered for."""
-        state = queue.timeline
-        entries = hot.take(queue.entries, state.marked)
-        state.marked -= len(entries)
-        done: list[Span] = []
-        for span in entries:
-            is_open = span.gpu_open
-            if is_open is not None:
-                span.error = span.error or self.lost
-                self._open += -1 if is_open else 1
-            state.line.waiting.append(hot.untimed(span))
-            if is_open:
-                done.append(span)
-        span = None  # recycling takes back only what nobody holds
-        entries.clear()
-        self._recycle(done)
+        for line in self.lines:
+            line.flush(write)
 
     def _place(self, most: int, last: bool) -> bool:
         clock = self.anchoring.map
         now = now_ns()
-        waiting = [q.timeline for q in self.queues if q.timeline.line.waiting]
-        for state in waiting:
-            if last or now - state.waiting_since_ns > PATIENCE_NS:
-                latest = state.line.latest_ns
+        waiting = [line for line in self.lines if line.waiting]
+        for line in waiting:
+            if last or now - line.waiting_since_ns > PATIENCE_NS:
+                latest = line.waiting_range()[1]
                 if latest is not None:
                     clock.extend(latest)
         if last and not clock.ready:
             # No anchor was ever taken: there is no honest place for any of them.
-            for state in waiting:
-                state.line.give_up("no anchor could be taken")
+            self._give_up(waiting, "no anchor could be taken")
             return False
         self._tell_pieces(waiting)
-        more = False
-        for state in waiting:
-            before = len(state.line.waiting)
-            more |= state.line.place(clock, self._read_error_ns, most)
-            if len(state.line.waiting) != before:
-                state.waiting_since_ns = now
+        if clock.reach_ns is None or not clock.ready or not waiting:
+            return False
+        before = [line.waiting for line in waiting]
+        more = self._place_lines(waiting, most)
+        for line, count in zip(waiting, before, strict=True):
+            if line.waiting != count:
+                line.waiting_since_ns = now
         return more
 
-    def _recycle(self, done: list[Span]) -> None:
-        for span in hot.recycle(done):
-            self.drop(span)
-
-    def drop(self, span: Span) -> None:
-        """A written span that cannot go back to the pool: its events can."""
-        with self._lock:
-            self._made -= 1
-        self.pool.release(span.start)
-        self.pool.release(span.end)
-
-    def _tell_pieces(self, waiting: list[_StreamState]) -> None:
+    def _tell_pieces(self, waiting: list[Any]) -> None:
         """Draw the clock's own counters: how far off slices may be from where a new piece begins, and the skew."""
         pieces = self.anchoring.map.pieces
         total = self.anchoring.map.pieces_made
@@ -343,7 +335,8 @@ class DeviceTrace:
         for piece in new:
             at_ns, error = piece.host0, piece.worst_error_ns
             if not self._told_pieces:
-                earliest = min((s.line.earliest_ns for s in waiting if s.line.earliest_ns is not None), default=None)
+                times = (line.waiting_range()[0] for line in waiting)
+                earliest = min((ns for ns in times if ns is not None), default=None)
                 if earliest is not None and earliest < piece.device0:
                     before = self.anchoring.map.piece_at(earliest)
                     at_ns = before.host_ns(earliest)
@@ -365,15 +358,3 @@ class DeviceTrace:
         if self._group is None:
             self._group = self._tracks.group(self.device)
         return self._group
-
-
-class _StreamState:
-    """What the collector keeps with a stream's queue."""
-
-    __slots__ = ("ended", "line", "marked", "waiting_since_ns")
-
-    def __init__(self, line: StreamTimeline) -> None:
-        self.line = line
-        self.marked = 0
-        self.waiting_since_ns = 0
-        self.ended = False  # its thread is gone, and with it whoever could use it

@@ -206,6 +206,16 @@ class Exporter:
         """
         raise NotImplementedError
 
+    def native(self, track: Track) -> object:
+        """What the compiled core needs to encode this track's edges itself, announced before. A format that the core
+        does not know leaves this as it is: it is then given edges.
+        """
+        raise NotImplementedError
+
+    def write_native(self, data: bytes) -> None:
+        """Add what the core encoded: whole records."""
+        raise NotImplementedError
+
     def metadata(self, values: Mapping[str, object]) -> None:
         """Facts about this process known only now (counts of dropped windows); may be called more than once."""
 

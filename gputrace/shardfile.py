@@ -33,8 +33,19 @@ class ShardFile:
         self.closed = False
         self._kept: list[bytes] = []
         self._size = 0
+        self._written = 0
         self._descriptor = -1
         self._identity = (0, 0)
+
+    @property
+    def length(self) -> int:
+        """Bytes taken so far: the file's length once all of them are in it."""
+        return self._written + self._size
+
+    @property
+    def kept(self) -> int:
+        """Bytes taken that are not in the file yet."""
+        return self._size
 
     def write(self, data: bytes) -> int:
         """Take all of ``data``. Raises OSError if it had to be written at once and could not be."""
@@ -64,7 +75,9 @@ class ShardFile:
         self._kept, self._size = [], 0
         try:
             while data:
-                data = data[os.write(self._descriptor, data) :]
+                written = os.write(self._descriptor, data)
+                self._written += written
+                data = data[written:]
         except BaseException:
             self.closed = True
             raise

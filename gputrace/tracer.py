@@ -10,28 +10,31 @@ import atexit
 import os
 import sys
 from _thread import RLock
-from itertools import count
 from time import sleep
 
 from gputrace import hostclock, hot, ranks
 from gputrace.collector import Collector, apart
-from gputrace.devicetrace import DeviceTrace
 from gputrace.errors import UsageError
 from gputrace.fence import let_through
-from gputrace.model import COUNTER, Process
+from gputrace.model import Exporter, Process
 from gputrace.shardfile import ShardFile
-from gputrace.timeline import Counts, HostTimeline
+from gputrace.timeline import Counts
 from gputrace.tracks import Tracks
 from gputrace.workers import flush_before_sending
+
+if hot.TWIN == "compiled":
+    from gputrace.compiledtrace import CompiledDeviceTrace, CompiledHostTrace, Writing
+else:
+    from gputrace.hosttrace import HostTrace
+    from gputrace.puredevice import PureDeviceTrace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Final
 
-    from gputrace.devices.base import Backend
-    from gputrace.hot import Span, StreamQueue, ThreadBuffer
-    from gputrace.model import Edge, Exporter, Track
+    from gputrace.devices.base import Backend, Device
+    from gputrace.devicetrace import DeviceTrace
     from gputrace.shards import ShardFolder
 
 #: Edges handled between two pauses: about 2 ms of Python.
@@ -43,6 +46,8 @@ CLOCKS_NS: Final = 10_000_000_000
 #: How long a clean exit waits for the device, and a fork for the collector.
 EXIT_DEADLINE_S: Final = 10.0
 FORK_DEADLINE_S: Final = 2.0
+#: How much of what is not written yet the compiled twin keeps at most.
+RING_BYTES: Final = 32 << 20
 #: How much longer an exit waits for a driver or a disk that does not answer at all.
 STUCK_S: Final = 5.0
 
@@ -79,9 +84,8 @@ class Tracer:
         self.pid = os.getpid()
         self._backend: Backend | None = None
         self._devices: dict[int, DeviceTrace] = {}
-        self._ambient: dict[tuple[int, int, int], StreamQueue] = {}
+        self._ambient: dict[tuple[int, int, int], Any] = {}
         self._tracks = Tracks(self._open_exporter)
-        self._counters: dict[str, tuple[Track, list[int]]] = {}
         self._exporter: Exporter | None = None
         self._file: ShardFile | None = None
         self._broken = False
@@ -92,20 +96,35 @@ class Tracer:
         self._cycle_lock = RLock()  # around a collector's cycle: one at a time
         self._collector = Collector(self.cycle)
         self._held: list[Any] = []  # locks, while the process forks
-        self._spare: list[Span] = []
-        self._made = 0
-        self._next_number = count(1).__next__
         self._reported_ns = 0
         self._clocks_ns = hostclock.now_ns()
         self._start_ns = hostclock.now_ns()
+        self.ring_bytes = RING_BYTES
+        self._host: Any = self._new_host()
+
+    def _new_host(self) -> Any:
+        """The host's half, by the twin in use."""
+        if hot.TWIN == "compiled":
+            self._writing = Writing(self._tracks, self._open_exporter, self._format.native is not Exporter.native)
+            path, name = self.folder.ring_path(self.number), _process_name()
+            return CompiledHostTrace(
+                self._tracks, self._writing, self._wake, self._thread_ended, path, self.ring_bytes, name
+            )
+        return HostTrace(self._tracks, self.counts, self._wake, self._thread_ended, self._devices_now)
+
+    def _new_device(self, device: Device) -> DeviceTrace:
+        if hot.TWIN == "compiled":
+            return CompiledDeviceTrace(
+                device, self._tracks, self.counts, self._room, self._wake, self.tell, self._writing
+            )
+        return PureDeviceTrace(device, self._tracks, self.counts, self._room, self._wake, self.tell)
 
     # Life.
 
     def start(self) -> None:
         """Begin to record. The collector's thread starts with the first span."""
         global _current
-        hot.forget_everything()
-        hot.switch_on(self.resolve, self.lend)
+        self._host.begin(self.resolve)
         _current = self
 
     def stop(self, deadline_s: float = EXIT_DEADLINE_S) -> None:
@@ -120,7 +139,7 @@ class Tracer:
         if os.getpid() != self.pid:
             return
         patience_s = deadline_s + STUCK_S
-        if not apart(lambda: self._end(deadline_s), self._interrupt, lambda: self.counts.slices, patience_s):
+        if not apart(lambda: self._end(deadline_s), self._interrupt, lambda: int(self._host.progress), patience_s):
             self.tell(f"gave up at the end: nothing moved for {patience_s:g} s, and the last slices may be missing")
             self._report()
 
@@ -150,25 +169,22 @@ class Tracer:
         for lock in reversed(self._held):
             lock.release()
         self._forking = False
-        pool = hot.host_pool()
-        self._spare.extend(pool)
-        del pool[:]
+        self._host.wake_next()
         for device in self._devices.values():
-            device.set_pool_aside()
+            device.wake_next()
 
     def forget(self) -> None:
         """In a forked child: let go of everything that is the parent's, touching neither device nor file."""
-        self._spare.clear()
+        self._host.forget()
         for device in self._devices.values():
-            device.spare.clear()
-            device.free.clear()
+            device.forget()
         self._devices, self._ambient = {}, {}
         if self._file is not None:
             self._file.abandon()
 
     # The program's side: called by the hot path when something is new.
 
-    def resolve(self, stream: Any) -> StreamQueue | None:
+    def resolve(self, stream: Any) -> Any:
         """The queue of a stream, by any handle; None where it gets no GPU windows. Raises nothing."""
         if self.device == "host":
             return None
@@ -189,7 +205,7 @@ class Tracer:
             self.tell(f"no GPU windows on a stream: {error}")
             return None
 
-    def _new_queue(self, handle: int) -> StreamQueue:
+    def _new_queue(self, handle: int) -> Any:
         from gputrace.devices import open_backend
         from gputrace.devices.base import AMBIENT_HANDLES, PER_THREAD
 
@@ -199,9 +215,7 @@ class Tracer:
         key = id(stream.device)
         device = self._devices.get(key)
         if device is None:
-            device = self._devices[key] = DeviceTrace(
-                stream.device, self._tracks, self.counts, self._room, self._wake, self.tell
-            )
+            device = self._devices[key] = self._new_device(stream.device)
         if handle not in AMBIENT_HANDLES:
             queue = hot.queues()[handle] = device.queue(stream)
             try:
@@ -216,19 +230,6 @@ class Tracer:
         if ambient not in self._ambient:
             self._ambient[ambient] = device.queue(stream)
         return self._ambient[ambient]
-
-    def lend(self) -> Span | None:
-        """A host-only span where the pool is empty; None where memory's bound is reached."""
-        self._wake()
-        try:
-            return self._spare.pop()
-        except IndexError:
-            pass
-        pool = hot.host_pool()
-        if self._made - len(pool) - len(self._spare) >= hot.MOST_SPANS:
-            return None
-        self._made += 1
-        return hot.Span(pool)
 
     def _room(self) -> int:
         return hot.MOST_WINDOWS - sum(device.in_flight for device in self._devices.values())
@@ -279,75 +280,35 @@ class Tracer:
         """Take what was handed over, ``most`` edges at a time. Once ``hurry()`` says so, leave the rest for later."""
         for device in self._devices_now():
             device.mark()
-        for thread in list(hot.threads()):
-            if not self._collect_thread(thread, most, hurry):
-                return  # a window's beginning may be among what is left: no stream may go on before it
+        if not self._host.collect(most, hurry, lambda: self._pause(most)):
+            return  # a window's beginning may be among what is left: no stream may go on before it
         for device in self._devices_now():
             while device.collect(most, hurry, last=last) and not hurry():
                 self._write_out()
                 self._pause(most)
 
-    def _collect_thread(self, thread: ThreadBuffer, most: int, hurry: Callable[[], bool]) -> bool:
-        left = len(thread.edges)  # more may come meanwhile: they are the next cycle's
-        ended = thread.ended
-        if left and thread.timeline is None:
-            track = self._tracks.thread(thread.name, thread.tid)
-            thread.timeline = HostTimeline(track, lambda index: self._tracks.lane(track, index), self.counts)
-        while left:
-            batch = hot.take(thread.edges, min(left, most))
-            left -= len(batch)
-            done: list[Span] = []
-            samples = thread.timeline.add(batch, self._next_number, done)
-            del batch
-            self._recycle(done)
-            if samples:
-                self._write_samples(samples)
-            thread.timeline.flush(self._tracks.write)
-            if left:
-                if hurry():
-                    return False
-                self._pause(most)
-        if ended and not thread.edges and not (thread.timeline and thread.timeline.open_spans):
-            hot.threads().remove(thread)  # a window it opened may still be closed by another thread
-            if thread.timeline is not None:
-                thread.timeline.close(self._tracks.close)
-            for key in [key for key in self._ambient if key[2] == thread.number]:
-                self._ambient.pop(key).timeline.ended = True
-        return True
+    def _thread_ended(self, number: int) -> None:
+        """A thread that opened spans is gone, and its default streams with it."""
+        for key in [key for key in self._ambient if key[2] == number]:
+            queue = self._ambient.pop(key)
+            for device in self._devices_now():
+                device.end(queue)
 
     def _pause(self, most: int) -> None:
         """Between two chunks of a cycle, let others have the GIL; a flush has no chunks."""
         if most == CHUNK:
             sleep(PAUSE_S)
 
-    def _write_samples(self, samples: list[Any]) -> None:
-        """Draw counters' values. One row a name, whichever thread gave the value; rows stay in order of time."""
-        edges: dict[str, list[Edge]] = {}
-        for sample in samples:
-            if sample.name not in self._counters:
-                self._counters[sample.name] = (self._tracks.counter(sample.name, sample.unit), [0])
-            last = self._counters[sample.name][1]
-            last[0] = max(last[0], sample.t0)
-            edges.setdefault(sample.name, []).append((last[0], COUNTER, sample.value, None, 0, 0))
-        for name, values in edges.items():
-            self._tracks.write(self._counters[name][0], values)
-
     def _write_out(self) -> None:
         for device in self._devices_now():
             device.flush(self._tracks.write)
-        if self._exporter is not None:
+        if self._exporter is not None and self._file is not None:
+            self._host.before_flush(self._file)
             self._exporter.flush()
+            self._host.after_flush(self._file)
 
     def _devices_now(self) -> list[DeviceTrace]:
         return list(self._devices.values())
-
-    def _recycle(self, done: list[Span]) -> None:
-        for span in hot.recycle(done):
-            owner = next((device for device in self._devices_now() if device.free is span.free), None)
-            if owner is not None:  # a GPU span whose window was not recorded
-                owner.drop(span)
-            else:
-                self._made -= 1
 
     def _tick_profilers(self) -> None:
         profiler = sys.modules.get("gputrace.profiler")
@@ -359,6 +320,7 @@ class Tracer:
         now_ns = hostclock.now_ns()
         if now_ns - self._reported_ns > REPORT_NS:
             self._reported_ns = now_ns
+            self._tell_trouble()
             try:
                 self.folder.write_report(self.number, self.report())
                 if self.own and now_ns - self._clocks_ns > CLOCKS_NS:
@@ -395,14 +357,15 @@ class Tracer:
         for device in self._devices_now():
             self.counts.unfinished += device.open_spans
             device.close()
-        for thread in hot.threads():
-            if thread.timeline is not None:
-                self.counts.unfinished += thread.timeline.open_spans
+        self.counts.unfinished += self._host.open_spans
         try:
-            if self._exporter is not None:
+            if self._exporter is not None and self._file is not None:
                 if not self._broken:
                     self._exporter.metadata({k: v for k, v in self.report().items() if k != "told"})
+                    self._host.before_flush(self._file)
                 self._exporter.close()
+            if not self._broken:
+                self._host.finish()
         except Exception as error:
             self._break(error)
         finally:
@@ -416,6 +379,7 @@ class Tracer:
     def report(self) -> dict[str, int | str | list[str]]:
         """What this process recorded and what it gave up, by name."""
         counts, lost = self.counts, hot.stats()
+        self._host.update(counts)
         return {
             "pid": self.pid,
             "slices": counts.slices,
@@ -431,6 +395,11 @@ class Tracer:
             "told": [*self.told, *lost.complaints],
             "ended": int(self._finished),
         }
+
+    def _tell_trouble(self) -> None:
+        """Say once why a kill would lose the newest slices, if it would."""
+        if self._host.trouble is not None:
+            self.tell(f"if process {self.pid} is killed, its newest slices are lost: {self._host.trouble}")
 
     def tell(self, message: str) -> None:
         """Say something once: the recording's end prints it. Raises nothing."""

@@ -31,6 +31,11 @@ class Tracks:
         self._contexts: dict[tuple[str, int], list[int]] = {}
         self._threads = self._counters = taken
 
+    @property
+    def highest_id(self) -> int:
+        """No track has a higher id."""
+        return self._next_id - 1
+
     def write(self, track: Track, edges: list[Edge]) -> None:
         self._exporter().write(track, edges)
 

@@ -43,6 +43,12 @@ class Device:
     capturing_raw: Any  # (stream) -> (code, status): the stream captures if either is truthy
     elapsed_raw: Any  # (start, end) -> (code, milliseconds as a float that holds an f32; signed)
 
+    def functions(self) -> tuple[int, int, int, int, int] | None:
+        """The addresses of the driver's functions for the raw calls, and of those that tell the current context and its
+        id, for a caller in C; None where there are none, because the device is in Python.
+        """
+        return None
+
     def active(self) -> AbstractContextManager[object]:
         """Inside, this device's context is current on the calling thread and its capture mode is relaxed.
 

@@ -34,6 +34,16 @@ CAPTURE_IMPLICIT = 906
 EVENT_DEFAULT = 0  # timing on, spinning wait, not shared between processes
 STREAM_NON_BLOCKING = 1
 CAPTURE_MODE_RELAXED = 2
+PROC_ADDRESS_LEGACY = 1  # CUdriverProcAddress_flags
+PROC_ADDRESS_PER_THREAD = 2
+#: What the compiled core calls, each with the version of the interface that it calls.
+CORE_FUNCTIONS = (
+    (b"cuEventRecord", 2000),
+    (b"cuStreamIsCapturing", 10000),
+    (b"cuEventElapsedTime", 2000),
+    (b"cuCtxGetCurrent", 4000),
+    (b"cuCtxGetId", 12000),
+)
 COMPUTE_CAPABILITY_MAJOR = 75
 COMPUTE_CAPABILITY_MINOR = 76
 
@@ -144,6 +154,23 @@ class CudaDevice(Device):
 
     def __repr__(self) -> str:
         return f"CudaDevice(GPU {self.ordinal}, {self.name!r}, context {self.context:#x})"
+
+    def functions(self) -> tuple[int, int, int, int, int] | None:
+        """As the bindings themselves would find them: the default stream is the legacy one unless they were told that
+        it is each thread's.
+        """
+        import os
+
+        per_thread = os.environ.get("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "0") not in ("", "0")
+        flags = PROC_ADDRESS_PER_THREAD if per_thread else PROC_ADDRESS_LEGACY
+        addresses = []
+        for name, version in CORE_FUNCTIONS:
+            address, found = call(self._driver, "cuGetProcAddress", name, version, flags)
+            if not address or int(found):
+                return None
+            addresses.append(int(address))
+        record, capturing, elapsed, context, context_id = addresses
+        return record, capturing, elapsed, context, context_id
 
     def active(self) -> AbstractContextManager[object]:
         return _Active(self._driver, self._native_context)

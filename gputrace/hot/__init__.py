@@ -1,63 +1,77 @@
 """The hot path: what runs inside the program's spans, and once a span in the collector.
 
-One seam: everything above asks this package, never `pure` by name, so that a compiled twin can take its place.
+One seam: everything above asks this package, never a twin by name. There are two that do the same: `compiled`, in C,
+where its extension was built, and `pure`, in Python, everywhere. ``TWIN`` says which is in use and ``WHY`` why;
+``GPUTRACE_PURE=1`` asks for the pure one.
 """
 
-from gputrace.hot.drain import drain, untimed
-from gputrace.hot.pure import (
-    INVALID_HANDLE,
-    MOST_SPANS,
-    MOST_WINDOWS,
-    Pool,
-    Span,
-    StreamQueue,
-    ThreadBuffer,
-    Window,
-    counter,
-    current_number,
-    drop_queue,
-    failure,
-    forget_everything,
-    host_pool,
-    instant,
-    queues,
-    recycle,
-    span,
-    stats,
-    switch_off,
-    switch_on,
-    take,
-    threads,
-    use_stream,
-    window,
-)
+from __future__ import annotations
+
+import os
+
+from gputrace.hot.shared import INVALID_HANDLE, MOST_SPANS, MOST_WINDOWS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+_NO = ("", "0")
+
+
+def _choose() -> tuple[str, str]:
+    if os.environ.get("GPUTRACE_PURE", "") not in _NO:
+        return "pure", "GPUTRACE_PURE is set"
+    try:
+        import gputrace.hot._hot
+    except ImportError as error:
+        # Not built, or built for another kind of machine or Python.
+        return "pure", f"the compiled part cannot be loaded: {error}"
+    except Exception as error:
+        return "pure", f"the compiled part does not work here: {type(error).__name__}: {error}"
+    return "compiled", "the compiled part is installed"
+
+
+TWIN: Final[str]
+WHY: Final[str]
+TWIN, WHY = _choose()
+
+_twin: Any
+if TWIN == "compiled":
+    from gputrace.hot import compiled as _twin
+else:
+    from gputrace.hot import pure as _twin
+
+if TYPE_CHECKING:
+    from gputrace.hot.pure import counter, current_number, drop_queue, failure, forget_everything, idle, instant
+    from gputrace.hot.pure import queues, span, stats, switch_off, use_stream, window
+else:
+    counter, current_number, drop_queue, failure = (
+        _twin.counter,
+        _twin.current_number,
+        _twin.drop_queue,
+        _twin.failure,
+    )
+    forget_everything, idle, instant, queues = _twin.forget_everything, _twin.idle, _twin.instant, _twin.queues
+    span, stats, switch_off = _twin.span, _twin.stats, _twin.switch_off
+    use_stream, window = _twin.use_stream, _twin.window
 
 __all__ = [
     "INVALID_HANDLE",
     "MOST_SPANS",
     "MOST_WINDOWS",
-    "Pool",
-    "Span",
-    "StreamQueue",
-    "ThreadBuffer",
-    "Window",
+    "TWIN",
+    "WHY",
     "counter",
     "current_number",
-    "drain",
     "drop_queue",
     "failure",
     "forget_everything",
-    "host_pool",
+    "idle",
     "instant",
     "queues",
-    "recycle",
     "span",
     "stats",
     "switch_off",
-    "switch_on",
-    "take",
-    "threads",
-    "untimed",
     "use_stream",
     "window",
 ]

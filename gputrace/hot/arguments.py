@@ -32,13 +32,14 @@ def sanitize(args: dict[str, Any]) -> dict[str, ArgValue]:
     safe: dict[str, ArgValue] = {}
     for name, value in args.items():
         try:
-            safe[name] = _plain(value)
+            safe[name] = plain(value)
         except Exception as error:  # a value that cannot say what it is
             let_through(error)
     return safe
 
 
-def _plain(value: Any) -> ArgValue:
+def plain(value: Any) -> ArgValue:
+    """One value as an exporter may have it. Raises what the value's own methods raise."""
     kind = type(value)
     if kind in _PLAIN:
         return value  # type: ignore[no-any-return]
@@ -54,7 +55,7 @@ def _plain(value: Any) -> ArgValue:
     if on_device(value):
         return f"<{kind.__name__} on the device>"
     if kind.__module__ == "numpy" and getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        return _plain(value.item()) if type(value.item()) is not kind else shorten(str(value), LONGEST_DESCRIPTION)
+        return plain(value.item()) if type(value.item()) is not kind else shorten(str(value), LONGEST_DESCRIPTION)
     return shorten(str(value), LONGEST_DESCRIPTION)
 
 

@@ -21,17 +21,28 @@ Every hook is fenced: an exception of ours costs the span, not the program.
 from __future__ import annotations
 
 import sys
-from _thread import _local, get_ident, get_native_id
+from _thread import _local, get_native_id
 from itertools import count
 from sys import _getframe, getrefcount
 
-from gputrace.errors import DeviceError
 from gputrace.fence import let_through
 from gputrace.hostclock import now_ns
-from gputrace.hot.arguments import as_name, describe, kind_name, on_device, sanitize
+from gputrace.hot.arguments import as_name, describe, kind_name, sanitize
 from gputrace.hot.drain import NEVER_CLOSED
 from gputrace.hot.marks import FailureMark, Instant, Sample
 from gputrace.hot.scope import ENTERS, PLAIN, SUSPENDABLE, find_scope, running_loop, task_scope
+from gputrace.hot.shared import (
+    BINDING_ERRORS,
+    INVALID_HANDLE,
+    MOST_SPANS,
+    Stats,
+    UseStream,
+    decorate_with,
+    last_use,
+    note_use,
+    plain_number,
+    thread_name,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,17 +75,8 @@ if TYPE_CHECKING:
 if not TYPE_CHECKING:
     from _contextvars import ContextVar  # the builtin part of `contextvars`
 
-#: GPU windows opened and not yet written, in the whole process. Beyond, a span is a host slice alone, and counted.
-MOST_WINDOWS: Final = 65_536
-#: Host-only spans opened and not yet written. Beyond, a span is not recorded at all, and counted.
-MOST_SPANS: Final = 262_144
-
 # A fresh span is in no list, an open one once in its thread's buffer, an ended one twice; a closed one is done with.
 _FRESH, _OPEN, _ENDED, _CLOSED = 0, 1, 2, 3
-#: What a binding raises for a result code that it does not know, or a function that the driver lacks. Nothing wider:
-#: the program's signal handlers run between our lines, and what they raise is the program's.
-BINDING_ERRORS: Final = (ValueError, TypeError, AttributeError, RuntimeError, DeviceError)
-INVALID_HANDLE: Final = 400  # CUDA_ERROR_INVALID_HANDLE
 CAPTURE_IMPLICIT: Final = 906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the legacy stream, beside one being captured
 _NEVER_CLOSED: Final = str(NEVER_CLOSED["ended"])
 
@@ -289,7 +291,7 @@ class Span:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.again:
-            other = _last_use(self.again, _getframe(1))
+            other = last_use(self.again, _getframe(1))
             if other is not None:
                 other.__exit__(kind, error, trace)
                 return
@@ -359,11 +361,8 @@ class Span:
 
     def __call__(self, function: Any) -> Any:
         """Decorate: one span a call."""
-        from gputrace.hot.decorate import decorate
-
-        name, args = self.name, dict(self.args or {})
         stream = None if self.queue is None or self.queue is _current_stream.get() else self.queue.handle
-        return decorate(function, lambda: span(name, stream, **args))
+        return decorate_with(function, self.name, stream, dict(self.args or {}))
 
     def _another(self, frame: Any) -> Span:
         """This object is in use, or was used: a fresh one does the work behind it, for whoever entered it here."""
@@ -378,19 +377,9 @@ class Span:
 
 
 def _note_use(shared: Span | _Off, made: Span, frame: Any) -> None:
-    """``made`` does the work behind a shared object, for this thread and task, until `_last_use` takes it off."""
     if shared.again is None:
         shared.again = []
-    shared.again.append((get_ident(), find_scope(frame), made))
-
-
-def _last_use(again: list[tuple[int, int, Span]], frame: Any) -> Span | None:
-    """The last use of a shared object by this thread and task, taken off the list; None if none is there."""
-    who = (get_ident(), find_scope(frame))
-    for index in range(len(again) - 1, -1, -1):
-        if again[index][:2] == who:
-            return again.pop(index)[2]
-    return None
+    note_use(shared.again, made, frame)
 
 
 class Window(Span):
@@ -444,20 +433,7 @@ class Window(Span):
         self.close()
 
 
-class _Stats:
-    """What this side gave up, since the switch was last turned on. Approximate under races: each is only told."""
-
-    __slots__ = ("complaints", "dropped_spans", "dropped_windows", "failed", "uncaptured")
-
-    def __init__(self) -> None:
-        self.complaints: list[str] = []  # what a user should hear, once each
-        self.dropped_spans = 0
-        self.dropped_windows = 0
-        self.failed = 0
-        self.uncaptured = 0
-
-
-_stats = _Stats()
+_stats = Stats()
 
 
 class _Off:
@@ -481,15 +457,12 @@ class _Off:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if self.again:
-            made = _last_use(self.again, _getframe(1))
+            made = last_use(self.again, _getframe(1))
             if made is not None:
                 made.__exit__(kind, error, trace)
 
     def __call__(self, function: Any) -> Any:
-        from gputrace.hot.decorate import decorate
-
-        name, stream, args = self.name, self.stream, self.args
-        return decorate(function, lambda: span(name, stream, **args))
+        return decorate_with(function, self.name, self.stream, self.args)
 
     # An explicit window's methods, for `window` with tracing off.
 
@@ -589,19 +562,12 @@ def counter(name: str, value: float, unit: str = "") -> None:
     Raises nothing: a value that is no number is not recorded.
     """
     if _on:
-        kind = type(value)
-        if kind is not int and kind is not float:
-            try:
-                if on_device(value):
-                    raise TypeError("it lies on the device, and reading it would wait for that: pass a number")
-                value = int(value) if isinstance(value, int) else float(value)
-            except Exception as error:  # whatever the program's object raises
-                let_through(error)
-                complain(f"counter {as_name(name)!r} got a {kind.__name__} that is no number: {describe(error)}")
-                return
+        number = plain_number(name, value, _stats)
         thread = _buffer()
+        if number is None:
+            return
         if len(thread.edges) < MOST_SPANS:
-            thread.append(Sample(as_name(name), now_ns(), value, as_name(unit)))
+            thread.append(Sample(as_name(name), now_ns(), number, as_name(unit)))
         else:
             _stats.dropped_spans += 1
 
@@ -623,37 +589,19 @@ def failure(error: object, stream: Any = None) -> None:
         queue.append(mark)
 
 
-class use_stream:
-    """Make a stream current: ``with gputrace.use_stream(s): ...``. Spans opened inside without a ``stream=`` get a GPU
-    window on it; ``use_stream(None)`` makes none current.
+class use_stream(UseStream):
+    __slots__ = ()
+    __doc__ = UseStream.__doc__
 
-    A task's own where there are tasks, and inherited by tasks and `asyncio.to_thread` calls started inside; threads
-    started inside begin without. Raises nothing.
-    """
-
-    __slots__ = ("_before", "_stream")
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self._before: list[Any] = []
-
-    def __enter__(self) -> use_stream:
+    def _variable(self) -> ContextVar[StreamQueue | None] | None:
         global _stream_used
-        if _on:
-            stream = self._stream
-            _stream_used = True
-            self._before.append((_current_stream, _current_stream.get()))
-            _current_stream.set(None if stream is None else _queue_of(stream))
-        else:
-            self._before.append(None)
-        return self
+        if not _on:
+            return None
+        _stream_used = True
+        return _current_stream
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        before = self._before.pop() if self._before else None
-        if before is not None:
-            # Not by its token: a generator may end in another context than it began in.
-            variable, queue = before
-            variable.set(queue)
+    def _queue_of(self, stream: Any) -> StreamQueue | None:
+        return _queue_of(stream)
 
 
 # For the tracer.
@@ -686,18 +634,11 @@ def forget_everything() -> None:
         queue.free.closed = True
     _host_free.closed = True
     _current_stream, _stream_used = ContextVar("gputrace.stream", default=None), False
-    _stats = _Stats()
+    _stats = Stats()
     _local_state, _threads, _queues, _all_queues, _host_free = _local(), [], {}, [], Pool()
 
 
-def complain(text: str) -> None:
-    """Something of the program's could not be recorded: the recording's end says so, once."""
-    complaints = _stats.complaints
-    if text not in complaints and len(complaints) < 16:
-        complaints.append(text)
-
-
-def stats() -> _Stats:
+def stats() -> Stats:
     return _stats
 
 
@@ -713,6 +654,11 @@ def queues() -> dict[Any, StreamQueue]:
 
 def host_pool() -> Pool:
     return _host_free
+
+
+def idle() -> bool:
+    """Has the collector taken all that was handed over?"""
+    return not any(thread.edges for thread in _threads) and not any(queue.entries for queue in _all_queues)
 
 
 def current_number() -> int:
@@ -797,24 +743,11 @@ def _buffer() -> ThreadBuffer:
 
 
 def _new_thread() -> ThreadBuffer:
-    buffer = ThreadBuffer(_next_thread(), get_native_id(), _thread_name())
+    buffer = ThreadBuffer(_next_thread(), get_native_id(), thread_name())
     _threads.append(buffer)  # first: a buffer in use and not here would never be read
     _local_state.end = _ThreadEnd(buffer)
     _local_state.buffer = buffer
     return buffer
-
-
-def _thread_name() -> str:
-    """This thread's name, without making an object for a thread that the threading module does not know."""
-    threading = _modules.get("threading")
-    if threading is None:
-        return "MainThread"
-    try:
-        ident = threading.get_ident()
-        return next((thread.name for thread in threading.enumerate() if thread.ident == ident), "")
-    except Exception as error:
-        let_through(error)
-        return ""
 
 
 def _why_not(captured: Any, in_capture: str, refused: str) -> str:

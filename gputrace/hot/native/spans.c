@@ -979,6 +979,13 @@ static PyObject *hot_mark_failure(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+static PyObject *hot_queue_of(PyObject *module, PyObject *stream) {
+    (void)module;
+    struct queue *queue = queue_of(stream);
+    if (!queue && !let_through()) return NULL;
+    return Py_NewRef(queue ? (PyObject *)queue : Py_None);
+}
+
 static PyObject *hot_current_number(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
     struct thread *thread = thread_here();
@@ -998,6 +1005,7 @@ PyMethodDef span_functions[] = {
      "instant($module, name, /, **args)\n--\n\nMark a moment on this thread. Raises nothing."},
     {"sample", hot_sample, METH_VARARGS, "A counter's value, already made plain."},
     {"mark_failure", hot_mark_failure, METH_VARARGS, "Every window open now on these queues failed."},
+    {"queue_of", hot_queue_of, METH_O, "The queue of whatever a program passes for a stream, or None."},
     {"current_number", hot_current_number, METH_NOARGS, "This thread's number."},
     {0},
 };

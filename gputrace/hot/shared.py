@@ -1,0 +1,146 @@
+"""What both twins of the hot path do alike and seldom: a span used twice, a number that is none, a stream made current.
+
+It knows no buffer and no device.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import get_ident
+
+from gputrace.errors import DeviceError
+from gputrace.fence import let_through
+from gputrace.hot.arguments import as_name, describe, on_device
+from gputrace.hot.scope import find_scope
+
+__all__ = ["let_through"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextvars import ContextVar
+    from typing import Any, Final
+
+#: GPU windows opened and not yet written, in the whole process. Beyond, a span is a host slice alone, and counted.
+MOST_WINDOWS: Final = 65_536
+#: Host-only spans opened and not yet written. Beyond, a span is not recorded at all, and counted.
+MOST_SPANS: Final = 262_144
+#: What a binding raises for a result code that it does not know, or a function that the driver lacks. Nothing wider:
+#: the program's signal handlers run between our lines, and what they raise is the program's.
+BINDING_ERRORS: Final = (ValueError, TypeError, AttributeError, RuntimeError, DeviceError)
+INVALID_HANDLE: Final = 400  # CUDA_ERROR_INVALID_HANDLE
+MOST_COMPLAINTS: Final = 16
+
+_modules = sys.modules
+
+
+class Stats:
+    """What the program's side gave up, since the switch was last turned on. Approximate under races: each is only told.
+
+    ``complaints`` is what a user should hear, once each; ``failed`` counts windows that the device refused,
+    ``uncaptured`` those that a capture forbade.
+    """
+
+    __slots__ = ("complaints", "dropped_spans", "dropped_windows", "failed", "uncaptured")
+
+    def __init__(self) -> None:
+        self.complaints: list[str] = []
+        self.dropped_spans = 0
+        self.dropped_windows = 0
+        self.failed = 0
+        self.uncaptured = 0
+
+    def complain(self, text: str) -> None:
+        """Something of the program's could not be recorded: the recording's end says so, once."""
+        if text not in self.complaints and len(self.complaints) < MOST_COMPLAINTS:
+            self.complaints.append(text)
+
+
+def note_use(again: list[tuple[int, int, Any]], made: Any, frame: Any) -> None:
+    """``made`` does the work behind a shared object, for this thread and task, until `last_use` takes it off."""
+    again.append((get_ident(), find_scope(frame), made))
+
+
+def last_use(again: list[tuple[int, int, Any]], frame: Any) -> Any:
+    """The last use of a shared object by this thread and task, taken off the list; None if none is there."""
+    who = (get_ident(), find_scope(frame))
+    for index in range(len(again) - 1, -1, -1):
+        if again[index][:2] == who:
+            return again.pop(index)[2]
+    return None
+
+
+def thread_name() -> str:
+    """This thread's name, without making an object for a thread that the threading module does not know."""
+    threading = _modules.get("threading")
+    if threading is None:
+        return "MainThread"
+    try:
+        ident = threading.get_ident()
+        return next((str(thread.name) for thread in threading.enumerate() if thread.ident == ident), "")
+    except Exception as error:
+        let_through(error)
+        return ""
+
+
+def decorate_with(function: Any, name: str, stream: Any, args: dict[str, Any]) -> Any:
+    """``function`` with a span of this name, stream and args around each call. Raises `TypeError`: see `decorate`."""
+    from gputrace import hot
+    from gputrace.hot.decorate import decorate
+
+    return decorate(function, lambda: hot.span(name, stream, **args))
+
+
+def plain_number(name: object, value: Any, stats: Stats) -> int | float | None:
+    """A counter's value as an int or a float; None, and a complaint, for what is none. Raises nothing."""
+    kind = type(value)
+    if kind is int or kind is float:
+        return value  # type: ignore[no-any-return]
+    try:
+        if on_device(value):
+            raise TypeError("it lies on the device, and reading it would wait for that: pass a number")
+        return int(value) if isinstance(value, int) else float(value)
+    except Exception as error:  # whatever the program's object raises
+        let_through(error)
+        stats.complain(f"counter {as_name(name)!r} got a {kind.__name__} that is no number: {describe(error)}")
+        return None
+
+
+class UseStream:
+    """Make a stream current: ``with gputrace.use_stream(s): ...``. Spans opened inside without a ``stream=`` get a GPU
+    window on it; ``use_stream(None)`` makes none current.
+
+    A task's own where there are tasks, and inherited by tasks and `asyncio.to_thread` calls started inside; threads
+    started inside begin without. Raises nothing.
+    """
+
+    __slots__ = ("_before", "_stream")
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._before: list[Any] = []
+
+    def __enter__(self) -> UseStream:
+        variable = self._variable()
+        if variable is not None:
+            stream = self._stream
+            self._before.append((variable, variable.get()))
+            variable.set(None if stream is None else self._queue_of(stream))
+        else:
+            self._before.append(None)
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        before = self._before.pop() if self._before else None
+        if before is not None:
+            # Not by its token: a generator may end in another context than it began in.
+            variable, queue = before
+            variable.set(queue)
+
+    # A twin's.
+
+    def _variable(self) -> ContextVar[Any] | None:
+        """Where what is current is kept, which from now on is asked; None with tracing off."""
+        raise NotImplementedError
+
+    def _queue_of(self, stream: Any) -> Any:
+        raise NotImplementedError
