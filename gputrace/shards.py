@@ -50,13 +50,21 @@ class ShardFolder:
 
     ``path`` is absolute, so a program may change its directory. ``suffix`` is the output's ("`.pftrace`"), without
     ``.gz``; ``exporter`` is "module:Class"; ``device`` the kind of device: "cuda", "simulated" or "host". Shard numbers
-    begin at ``first_number``, so that those of recordings that belong together can be kept apart.
+    begin at ``first_number``, so that those of recordings that belong together can be kept apart. ``unmasked``: command
+    lines are kept as they are, secrets and all.
     """
 
-    __slots__ = ("device", "exporter", "first_number", "path", "recording", "suffix")
+    __slots__ = ("device", "exporter", "first_number", "path", "recording", "suffix", "unmasked")
 
     def __init__(
-        self, path: str, recording: Recording, suffix: str, exporter: str, device: str, first_number: int = 0
+        self,
+        path: str,
+        recording: Recording,
+        suffix: str,
+        exporter: str,
+        device: str,
+        first_number: int = 0,
+        unmasked: bool = False,
     ) -> None:
         self.path = path
         self.recording = recording
@@ -64,10 +72,18 @@ class ShardFolder:
         self.exporter = exporter
         self.device = device
         self.first_number = first_number
+        self.unmasked = unmasked
 
     @classmethod
     def create(
-        cls, path: str, recording: Recording, suffix: str, exporter: str, device: str, first_number: int = 0
+        cls,
+        path: str,
+        recording: Recording,
+        suffix: str,
+        exporter: str,
+        device: str,
+        first_number: int = 0,
+        unmasked: bool = False,
     ) -> ShardFolder:
         """Write ``recording`` into a folder that exists, is empty and is private. Raises OSError if it cannot."""
         path = os.path.abspath(path)
@@ -81,9 +97,10 @@ class ShardFolder:
                 "exporter": exporter,
                 "device": device,
                 "first_number": first_number,
+                "unmasked": unmasked,
             },
         )
-        return cls(path, recording, suffix, exporter, device, first_number)
+        return cls(path, recording, suffix, exporter, device, first_number, unmasked)
 
     @classmethod
     def open(cls, path: str) -> ShardFolder:
@@ -99,7 +116,8 @@ class ShardFolder:
         assert isinstance(offset_ns, int)
         first = values.get("first_number", 0)
         assert isinstance(first, int)
-        return cls(path, Recording(str(id), base_ns, offset_ns), str(suffix), str(exporter), str(device), first)
+        recording = Recording(str(id), base_ns, offset_ns)
+        return cls(path, recording, str(suffix), str(exporter), str(device), first, bool(values.get("unmasked")))
 
     # Shards
 

@@ -433,6 +433,8 @@ class Tracer:
             rank = ranks.identity()
             name = _process_name() if rank is None else ranks.process_name(rank, self.pid)
             command_line, order = [*map(str, sys.orig_argv)], None if rank is None else rank.rank
+            if not self.folder.unmasked:
+                command_line = mask(command_line)
             claim = self.folder.claim
             process = Process(self.number, self.pid, name, command_line, self._start_ns, claim, order)
             self._exporter = self._format(self._file, self.folder.recording, process)

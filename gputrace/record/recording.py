@@ -13,6 +13,7 @@ import sys
 
 from gputrace import hostclock, ranks
 from gputrace.errors import OutputError, UsageError
+from gputrace.masking import mask
 from gputrace.model import Recording
 from gputrace.record import alive, formats, gitcommit
 from gputrace.record.join import join, remove
@@ -134,12 +135,15 @@ class Summary:
         return bool(self.cut_short or self.unreported or self.running)
 
 
-def start_recording(output: str, device: str = "auto", command: Sequence[str] | None = None) -> Session:
+def start_recording(
+    output: str, device: str = "auto", command: Sequence[str] | None = None, *, unmasked: bool = False
+) -> Session:
     """Make sure the trace can be written, choose the device, and make the shard folder, hidden beside the output.
 
-    ``command`` is what is recorded, for the trace's metadata: this process if None. Raises `UsageError` (unknown
-    suffix or device), `OutputError` (the output cannot be written), `NoDriver` (``device`` is "cuda" and there is
-    none). Nothing is left behind then.
+    ``command`` is what is recorded, for the trace's metadata: this process if None. Its secrets and those of every
+    process's command line are masked, unless ``unmasked``. Raises `UsageError` (unknown suffix or device),
+    `OutputError` (the output cannot be written), `NoDriver` (``device`` is "cuda" and there is none). Nothing is left
+    behind then.
     """
     from gputrace import devices
 
@@ -154,10 +158,11 @@ def start_recording(output: str, device: str = "auto", command: Sequence[str] | 
     path = _make_folder(output, recording.id)
     try:
         first = rank.first_number if rank else 0
-        folder = ShardFolder.create(path, recording, format.suffix, format.exporter, kind, first)
+        folder = ShardFolder.create(path, recording, format.suffix, format.exporter, kind, first, unmasked)
         session = Session(output, format, exporter, folder, reason)
         session.renamed = renamed
-        folder.write_metadata(_facts(list(sys.orig_argv if command is None else command), kind, reason))
+        line = list(sys.orig_argv if command is None else command)
+        folder.write_metadata(_facts(line if unmasked else mask(line), kind, reason))
         folder.add_snapshot(hostclock.snapshot())
         folder.add_writer(LAUNCHER)
     except OSError as error:
