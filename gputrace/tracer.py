@@ -16,6 +16,7 @@ from gputrace import hostclock, hot, ranks
 from gputrace.collector import Collector, apart
 from gputrace.errors import UsageError
 from gputrace.fence import let_through
+from gputrace.masking import mask
 from gputrace.model import Exporter, Process
 from gputrace.shardfile import ShardFile
 from gputrace.timeline import Counts
