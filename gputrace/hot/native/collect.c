@@ -900,6 +900,7 @@ static PyObject *hot_waiting_range(PyObject *module, PyObject *object) {
         if (!passed->timed) continue;
         int64_t end = passed->is_leaf ? passed->end_device_ns : passed->device_ns;
         if (!any) first = passed->device_ns, last = end;
+        if (passed->device_ns < first) first = passed->device_ns;
         last = latest(last, end);
         any = true;
     }
