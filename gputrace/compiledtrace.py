@@ -10,8 +10,8 @@ from struct import Struct
 
 from gputrace.devicetrace import DeviceTrace, Line
 from gputrace.errors import DeviceError
-from gputrace.hosttrace import Counters
 from gputrace.hot import _hot, compiled
+from gputrace.tracks import Counters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ class Writing:
 
 
 class CompiledHostTrace:
-    """See `gputrace.hosttrace.HostTrace`. ``ring_path`` is where the newest slices are kept in case of a kill, in at most
-    ``most_bytes``; ``process_name`` what to call the process if nobody else can say.
+    """See `gputrace.hosttrace.HostTrace`. ``ring_path`` is where the newest slices are kept in case of a kill, in at
+    most ``most_bytes``; ``process_name`` what to call the process if nobody else can say.
     """
 
     def __init__(
@@ -185,6 +185,8 @@ class CompiledHostTrace:
 
 class CompiledLine(Line):
     """A stream's queue, which has all of it."""
+
+    queue: StreamQueue
 
     def __init__(self, queue: StreamQueue) -> None:
         self.queue = queue

@@ -126,7 +126,7 @@ class DeviceTrace:
         raise NotImplementedError
 
     def make(self) -> Any:
-        """More windows, where there is none to be had; none at the bound or where the device refuses. Raises nothing."""
+        """More windows, where none is to be had; none at the bound or where the device refuses. Raises nothing."""
         raise NotImplementedError
 
     def wake_next(self) -> None:
@@ -160,7 +160,7 @@ class DeviceTrace:
         raise NotImplementedError
 
     def _place_lines(self, lines: list[Any], most: int) -> bool:
-        """Draw at most ``most`` of what waits on each of these, as far as the map reaches. True if there may be more."""
+        """Draw at most ``most`` of what waits on each of these, as far as the map reaches. True if more may be left."""
         raise NotImplementedError
 
     def _give_up(self, lines: list[Any], why: str) -> None:

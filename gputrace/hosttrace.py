@@ -8,8 +8,8 @@ from __future__ import annotations
 from itertools import count
 
 from gputrace.hot import MOST_SPANS, pure
-from gputrace.model import COUNTER
 from gputrace.timeline import HostTimeline
+from gputrace.tracks import Counters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,30 +18,9 @@ if TYPE_CHECKING:
 
     from gputrace.devicetrace import DeviceTrace
     from gputrace.hot.pure import Span, ThreadBuffer
-    from gputrace.model import Edge, Track
     from gputrace.shardfile import ShardFile
     from gputrace.timeline import Counts
     from gputrace.tracks import Tracks
-
-
-class Counters:
-    """The rows of counters: one a name, whichever thread gave the value, in order of time."""
-
-    def __init__(self, tracks: Tracks) -> None:
-        self._tracks = tracks
-        self._rows: dict[str, tuple[Track, list[int]]] = {}
-
-    def write(self, samples: Iterable[tuple[str, int, int | float, str]]) -> None:
-        """Draw samples: (name, host time in ns, value, unit)."""
-        edges: dict[str, list[Edge]] = {}
-        for name, ts, value, unit in samples:
-            if name not in self._rows:
-                self._rows[name] = (self._tracks.counter(name, unit), [0])
-            last = self._rows[name][1]
-            last[0] = max(last[0], ts)
-            edges.setdefault(name, []).append((last[0], COUNTER, value, None, 0, 0))
-        for name, values in edges.items():
-            self._tracks.write(self._rows[name][0], values)
 
 
 class HostTrace:

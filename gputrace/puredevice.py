@@ -205,7 +205,8 @@ class PureDeviceTrace(DeviceTrace):
 
     def _place_lines(self, lines: list[PureLine], most: int) -> bool:
         # Each, whether or not one before has more.
-        return any([line.timeline.place(self.anchoring.map, self._read_error_ns, most) for line in lines])
+        more = [line.timeline.place(self.anchoring.map, self._read_error_ns, most) for line in lines]
+        return any(more)
 
     def _give_up(self, lines: list[PureLine], why: str) -> None:
         for line in lines:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
     from gputrace.clock import ClockMap, Piece
-    from gputrace.hot import Span
     from gputrace.hot.drain import Passed
+    from gputrace.hot.pure import Span
     from gputrace.model import Args, Edge
 
     Writer = Callable[[Track, list[Edge]], None]

@@ -5,11 +5,11 @@ It knows what a trace looks like, and neither windows nor clocks.
 
 from __future__ import annotations
 
-from gputrace.model import COUNTER_TRACK, GROUP, LANE, STREAM, THREAD, Track
+from gputrace.model import COUNTER, COUNTER_TRACK, GROUP, LANE, STREAM, THREAD, Track
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from gputrace.devices.base import Device
@@ -78,3 +78,23 @@ class Tracks:
         self._next_id += 1
         self._exporter().open_track(track)
         return track
+
+
+class Counters:
+    """The rows of counters: one a name, whichever thread gave the value, in order of time."""
+
+    def __init__(self, tracks: Tracks) -> None:
+        self._tracks = tracks
+        self._rows: dict[str, tuple[Track, list[int]]] = {}
+
+    def write(self, samples: Iterable[tuple[str, int, int | float, str]]) -> None:
+        """Draw samples: (name, host time in ns, value, unit)."""
+        edges: dict[str, list[Edge]] = {}
+        for name, ts, value, unit in samples:
+            if name not in self._rows:
+                self._rows[name] = (self._tracks.counter(name, unit), [0])
+            last = self._rows[name][1]
+            last[0] = max(last[0], ts)
+            edges.setdefault(name, []).append((last[0], COUNTER, value, None, 0, 0))
+        for name, values in edges.items():
+            self._tracks.write(self._rows[name][0], values)

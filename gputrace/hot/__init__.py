@@ -13,7 +13,7 @@ from gputrace.hot.shared import INVALID_HANDLE, MOST_SPANS, MOST_WINDOWS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Final
+    from typing import Final
 
 _NO = ("", "0")
 
@@ -22,7 +22,7 @@ def _choose() -> tuple[str, str]:
     if os.environ.get("GPUTRACE_PURE", "") not in _NO:
         return "pure", "GPUTRACE_PURE is set"
     try:
-        import gputrace.hot._hot
+        from gputrace.hot import _hot as _hot
     except ImportError as error:
         # Not built, or built for another kind of machine or Python.
         return "pure", f"the compiled part cannot be loaded: {error}"
@@ -31,29 +31,30 @@ def _choose() -> tuple[str, str]:
     return "compiled", "the compiled part is installed"
 
 
-TWIN: Final[str]
-WHY: Final[str]
-TWIN, WHY = _choose()
+_chosen = _choose()
+TWIN: Final[str] = _chosen[0]
+WHY: Final[str] = _chosen[1]
 
-_twin: Any
-if TWIN == "compiled":
+if TYPE_CHECKING:
+    from gputrace.hot import pure as _twin
+elif TWIN == "compiled":
     from gputrace.hot import compiled as _twin
 else:
     from gputrace.hot import pure as _twin
 
-if TYPE_CHECKING:
-    from gputrace.hot.pure import counter, current_number, drop_queue, failure, forget_everything, idle, instant
-    from gputrace.hot.pure import queues, span, stats, switch_off, use_stream, window
-else:
-    counter, current_number, drop_queue, failure = (
-        _twin.counter,
-        _twin.current_number,
-        _twin.drop_queue,
-        _twin.failure,
-    )
-    forget_everything, idle, instant, queues = _twin.forget_everything, _twin.idle, _twin.instant, _twin.queues
-    span, stats, switch_off = _twin.span, _twin.stats, _twin.switch_off
-    use_stream, window = _twin.use_stream, _twin.window
+counter = _twin.counter
+current_number = _twin.current_number
+drop_queue = _twin.drop_queue
+failure = _twin.failure
+forget_everything = _twin.forget_everything
+idle = _twin.idle
+instant = _twin.instant
+queues = _twin.queues
+span = _twin.span
+stats = _twin.stats
+switch_off = _twin.switch_off
+use_stream = _twin.use_stream
+window = _twin.window
 
 __all__ = [
     "INVALID_HANDLE",

@@ -6,7 +6,6 @@ Same names as `gputrace.hot.pure`, as far as programs and the tracer use them.
 from __future__ import annotations
 
 from gputrace.hot import _hot
-from gputrace.hot._hot import Span, StreamQueue, Window, current_number, instant, queues, span, switch_off, window
 from gputrace.hot.arguments import as_name, describe
 from gputrace.hot.shared import Stats, UseStream, plain_number
 
@@ -36,6 +35,16 @@ __all__ = [
     "use_stream",
     "window",
 ]
+
+Span = _hot.Span
+StreamQueue = _hot.StreamQueue
+Window = _hot.Window
+current_number = _hot.current_number
+instant = _hot.instant
+queues = _hot.queues
+span = _hot.span
+switch_off = _hot.switch_off
+window = _hot.window
 
 _current_stream: ContextVar[StreamQueue | None] = ContextVar("gputrace.stream", default=None)
 _stats = Stats()
