@@ -26,7 +26,7 @@ from gputrace.shards import ShardFolder
 from gputrace.timeline import Counts, HostTimeline
 from gputrace.tracks import Tracks
 
-HEADER = 4096
+HEADER = 65536
 PIECE = 65536
 EXPLICIT = (1 << 64) - 1
 EDGES, NAMES, THREADS, OPEN = 1, 2, 3, 4
@@ -250,16 +250,16 @@ class Ring:
                 self.store(piece, "I", 0)
                 self.free.append((piece, length // PIECE))
 
-    def note_open(self, wanted: dict[int, tuple[int, int]], epoch: int) -> None:
+    def note_open(self, wanted: dict[int, tuple[int, int, int]], epoch: int) -> None:
         for number in [number for number in self.open if number not in wanted]:
             if not self.load(self.open[number] + 24):
                 self.store(self.open[number] + 24, "Q", epoch)
-        for number, (thread, track) in wanted.items():
+        for number, (thread, track, scope) in wanted.items():
             if number not in self.open:
                 used = set(self.open.values())
-                at = next(at for at in itertools.count(self.tables[OPEN] + 64, 32) if at not in used)
+                at = next(at for at in itertools.count(self.tables[OPEN] + 64, 40) if at not in used)
                 self.open[number] = at
-                self.store(at + 8, "IIQQ", thread, track, epoch, 0)
+                self.store(at + 8, "IIQQQ", thread, track, epoch, 0, scope)
                 self.store(at, "Q", number)
 
     def forget_closed(self, epoch: int) -> None:
@@ -332,7 +332,8 @@ class Core:
             if not ring.load(ring.threads[thread] + 8, "I"):
                 ring.store(ring.threads[thread] + 16, "Q", epoch)
                 ring.store(ring.threads[thread] + 8, "I", track.id)
-        ring.note_open(self.shard.open(), epoch)
+        scopes = {edge.number: edge.scope for edge in self.edges if edge.kind == BEGIN}
+        ring.note_open({n: (*where, scopes[n]) for n, where in self.shard.open().items()}, epoch)
         ring.consume(epoch)
         data = self.file.getvalue()
         ring.store(32 + 8 * (epoch & 1), "Q", len(data))

@@ -3,13 +3,14 @@
 Any bytes whatever are taken: what makes no sense is passed over, never followed. It knows neither tracks nor formats.
 The file is little-endian and was mapped into the process that wrote it, so what is stored last says what is whole::
 
-    header, 4096 bytes: 8s magic, u32 version, u32 65536, u64 committed, u64 pending, u64 length[2], u64 tracks
+    header, 65536 bytes, as a page may be: 8s magic, u32 version, u32 65536, u64 committed, u64 pending, u64 length[2],
+        u64 tracks, u32 pid, u32 name's length, the process's name
     pieces, of 65536 bytes times `units`, each with a header of 64 bytes:
         u32 kind, u32 units, u32 thread, u32 -, u64 sequence, u64 consumed_old, u64 consumed_new, u64 epoch_new
     EDGES    slots of 32 bytes: u64 tag, i64 ns, u64 number (or value), u64 scope (or unit's name), then payload slots
     NAMES    u32 id, u32 length, text, padded to 8
     THREADS  128 bytes: u32 number, u32 tid, u32 track, u32 name's length, u64 epoch, 8 unused, 96 of name
-    OPEN     32 bytes: u64 number, u32 thread, u32 track, u64 begin_epoch, u64 end_epoch
+    OPEN     40 bytes: u64 number, u32 thread, u32 track, u64 begin_epoch, u64 end_epoch, u64 scope
 
 Writing goes in epochs: what epoch `committed` and those before it took off the ring is in the shard, whose length after
 epoch e is `length[e & 1]`.
@@ -39,7 +40,7 @@ NO_NAME: Final = "?"
 
 _MAGIC: Final = b"gputrng1"
 _VERSION: Final = 1
-_HEADER_BYTES: Final = 4096
+_HEADER_BYTES: Final = 65536
 _PIECE_BYTES: Final = 65536
 _FIRST: Final = 64  # bytes of a piece's own header
 _SLOT: Final = 32
@@ -48,11 +49,12 @@ _FILL: Final = 255
 _MOST_UNITS: Final = 1024
 _EDGES, _NAMES, _THREADS, _OPEN = 1, 2, 3, 4
 
-_HEADER = Struct("<8sIIQQQQQ")
+_HEADER = Struct("<8sIIQQQQQII")
+_LONGEST_NAME: Final = 512
 _PIECE = Struct("<IIIIQQQQ")
 _RECORD = Struct("<QqQQ")
 _THREAD = Struct("<IIIIQ")
-_OPEN_SPAN = Struct("<QIIQQ")
+_OPEN_SPAN = Struct("<QIIQQQ")
 _NAME = Struct("<II")
 _U32 = Struct("<I")
 _INT = Struct("<q")
@@ -93,14 +95,15 @@ class RingThread:
 
 
 class OpenSpan:
-    """A host slice that was begun in the shard, on track ``track``, and not ended there."""
+    """A host slice that was begun in the shard, on track ``track``, and not ended there. ``scope`` is as an edge's."""
 
-    __slots__ = ("number", "thread", "track")
+    __slots__ = ("number", "scope", "thread", "track")
 
-    def __init__(self, number: int, thread: int, track: int) -> None:
+    def __init__(self, number: int, thread: int, track: int, scope: int) -> None:
         self.number = number
         self.thread = thread
         self.track = track
+        self.scope = scope
 
 
 class _Piece:
@@ -130,10 +133,12 @@ class Ring:
         self._file = open(os.open(path, flags), "rb", buffering=0)  # noqa: SIM115 - a context manager itself
         try:
             status = os.fstat(self._file.fileno())
-            header = os.pread(self._file.fileno(), _HEADER.size, 0) if stat.S_ISREG(status.st_mode) else b""
+            header = (
+                os.pread(self._file.fileno(), _HEADER.size + _LONGEST_NAME, 0) if stat.S_ISREG(status.st_mode) else b""
+            )
             if len(header) < _HEADER.size:
                 raise ValueError("too short")
-            magic, version, piece_bytes, committed, pending, even, odd, tracks = _HEADER.unpack(header)
+            magic, version, piece_bytes, committed, pending, even, odd, tracks, pid, size = _HEADER.unpack_from(header)
             if (magic, version, piece_bytes) != (_MAGIC, _VERSION, _PIECE_BYTES):
                 raise ValueError("not a ring, or of another version")
             self._committed: int = committed
@@ -141,6 +146,9 @@ class Ring:
             self._lengths: tuple[int, int] = (even, odd)
             #: Track ids from 1 to this may be in use.
             self.tracks: int = tracks
+            #: Of the process that wrote it, as it knew itself: 0 and "" if it did not say.
+            self.pid: int = pid
+            self.process_name: str = _text(header[_HEADER.size : _HEADER.size + min(size, _LONGEST_NAME)])
             self._edges: dict[int, list[_Piece]] = {}
             self._tables: dict[int, list[_Piece]] = {_NAMES: [], _THREADS: [], _OPEN: []}
             self._find_pieces(status.st_size)
@@ -183,10 +191,10 @@ class Ring:
         """The slices open in the shard after an epoch, by number: of two on one track the later one is the inner."""
         found: dict[int, OpenSpan] = {}
         for data in map(self._read, self._tables[_OPEN]):
-            for at in range(_FIRST, len(data) - 31, 32):
-                number, thread, track, begun, ended = _OPEN_SPAN.unpack_from(data, at)
+            for at in range(_FIRST, len(data) - _OPEN_SPAN.size + 1, _OPEN_SPAN.size):
+                number, thread, track, begun, ended, scope = _OPEN_SPAN.unpack_from(data, at)
                 if number and track and begun <= epoch and (not ended or ended > epoch):
-                    found.setdefault(number, OpenSpan(number, thread, track))
+                    found.setdefault(number, OpenSpan(number, thread, track, scope))
         return [found[number] for number in sorted(found)]
 
     def edges(self, thread: int, epoch: int) -> Iterator[RingEdge]:

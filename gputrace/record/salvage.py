@@ -73,7 +73,7 @@ def salvage_all(folder: ShardFolder, exporter: type[Exporter], running: set[int]
         except (OSError, ValueError):  # killed while it made it, at the latest
             continue
         with ring:
-            process = _process(folder, number, image, lambda: _next(spare))
+            process = _process(folder, ring, number, image, lambda: _next(spare))
             salvaged = _salvage(folder, ring, exporter, process)
         if salvaged is not None:
             found[number] = salvaged
@@ -217,7 +217,9 @@ class _Tail:
             track = self._tracks.thread(thread.name, tid)
         lanes: dict[int, list[int]] = {}  # the numbers open on each lane, outermost first
         home: list[int] = []
+        scopes: dict[int, int | None] = {}  # of each lane's outermost
         for span in self._open.get(thread.number, []):
+            scopes.setdefault(span.track, None if span.scope == EXPLICIT else span.scope)
             (home if span.track == track.id else lanes.setdefault(span.track, [])).append(span.number)
         reopen = iter(lanes)
 
@@ -231,11 +233,10 @@ class _Tail:
 
         timeline = HostTimeline(track, open_lane, self.counts)
         timeline.home.stack.extend(home)
-        for numbers in lanes.values():
+        for id, numbers in lanes.items():
             lane = timeline.lanes.choose(None, 0)
             for number in numbers:
-                # Whose scope it is, a ring does not say: what begins now nests in none of these.
-                timeline.lanes.begin(lane, number, None)
+                timeline.lanes.begin(lane, number, scopes[id])
         return timeline
 
 
@@ -284,15 +285,16 @@ class _Instant:
         self.t0 = edge.ns
 
 
-def _process(folder: ShardFolder, number: int, image: str, claim_number: Callable[[], int]) -> Process:
-    """What is known of a process that is over: its program's name and command line only where its shard says so."""
+def _process(folder: ShardFolder, ring: Ring, number: int, image: str, claim_number: Callable[[], int]) -> Process:
+    """What is known of a process that is over: its command line only where its shard says so."""
     _, _, rest = image.partition(" ")
     start, _, executable = rest.partition(" ")
     reported = folder.report(number).get("pid")
-    pid = reported if isinstance(reported, int) else alive.pid_of(image)
+    pid = reported if isinstance(reported, int) else ring.pid or alive.pid_of(image)
     boottime_ns = int(start) * 1_000_000_000 // os.sysconf("SC_CLK_TCK") if start.isdecimal() else 0
     start_ns = max(boottime_ns - folder.recording.boottime_offset_ns, 0)
-    return Process(number, pid, os.path.basename(executable) or f"process {pid}", [], start_ns, claim_number)
+    name = ring.process_name or os.path.basename(executable) or f"process {pid}"
+    return Process(number, pid, name, [], start_ns, claim_number)
 
 
 def _next(spare: Iterator[int]) -> int:

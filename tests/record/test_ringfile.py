@@ -254,7 +254,7 @@ def test_mutations(
     for place, change in changes:
         at = place % len(data)
         if near_headers:
-            at = 4096 + at // PIECE * PIECE + at % 96
+            at = PIECE + at // PIECE * PIECE + at % 96
         at = max(min(at, len(data) - len(change)), HEADER)
         data[at : at + len(change)] = change
         touched |= {piece for piece, length in pieces.items() if at < piece + length and at + len(change) > piece}

@@ -327,7 +327,7 @@ def test_any_bytes_in_the_ring_cost_no_trace(
 ) -> None:
     path = tmp_path_factory.mktemp("bytes")
     core = killed(path, load(suffix), program, 1, full=True, suffix=suffix)
-    data, places = core.ring.data, [0, 4096, *(piece for _, piece, _ in core.ring.pieces), *core.ring.tables.values()]
+    data, places = core.ring.data, [0, 65536, *(piece for _, piece, _ in core.ring.pieces), *core.ring.tables.values()]
     for place_, change in changes:
         at = places[place_ % len(places)] + place_ // 7 % 400
         data[at : at + len(change)] = change

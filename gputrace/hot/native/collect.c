@@ -375,6 +375,12 @@ static bool add_waiting(struct queue *queue, struct passed passed) {
         queue->waiting = more;
         queue->waiting_room = room;
     }
+    if (!queue->waiting_count) queue->earliest_ns = INT64_MAX, queue->latest_ns = INT64_MIN;
+    if (passed.timed) {
+        int64_t end_ns = passed.is_leaf ? passed.end_device_ns : passed.device_ns;
+        if (passed.device_ns < queue->earliest_ns) queue->earliest_ns = passed.device_ns;
+        if (end_ns > queue->latest_ns) queue->latest_ns = end_ns;
+    }
     queue->waiting[queue->waiting_count++] = passed;
     return true;
 }
@@ -888,23 +894,14 @@ static PyObject *hot_give_up(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* waiting_range(queue) -> (earliest, latest) device time of an edge that waits, None where none does. */
+/* waiting_range(queue) -> (earliest, latest) device time of what has waited since nothing did; None where nothing timed
+ * waits. */
 static PyObject *hot_waiting_range(PyObject *module, PyObject *object) {
     (void)module;
     struct queue *queue = as_queue(object);
     if (!queue) return NULL;
-    int64_t first = 0, last = 0;
-    bool any = false;
-    for (size_t i = 0; i < queue->waiting_count; i++) {
-        struct passed *passed = &queue->waiting[i];
-        if (!passed->timed) continue;
-        int64_t end = passed->is_leaf ? passed->end_device_ns : passed->device_ns;
-        if (!any) first = passed->device_ns, last = end;
-        if (passed->device_ns < first) first = passed->device_ns;
-        last = latest(last, end);
-        any = true;
-    }
-    return any ? Py_BuildValue("(LL)", (long long)first, (long long)last) : Py_BuildValue("(OO)", Py_None, Py_None);
+    if (!queue->waiting_count || queue->earliest_ns > queue->latest_ns) return Py_BuildValue("(OO)", Py_None, Py_None);
+    return Py_BuildValue("(LL)", (long long)queue->earliest_ns, (long long)queue->latest_ns);
 }
 
 /* clip_waiting(queue, most_ns): nothing that waits lies behind this device time any more. */
@@ -915,6 +912,8 @@ static PyObject *hot_clip_waiting(PyObject *module, PyObject *args) {
     if (!PyArg_ParseTuple(args, "OL", &object, &most_ns)) return NULL;
     struct queue *queue = as_queue(object);
     if (!queue) return NULL;
+    if (queue->earliest_ns > most_ns) queue->earliest_ns = most_ns;
+    if (queue->latest_ns > most_ns) queue->latest_ns = most_ns;
     for (size_t i = 0; i < queue->waiting_count; i++) {
         struct passed *passed = &queue->waiting[i];
         if (passed->device_ns > most_ns) passed->device_ns = most_ns;

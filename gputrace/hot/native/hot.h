@@ -407,6 +407,7 @@ struct queue {
     struct lanes lanes;
     struct passed *waiting;
     size_t waiting_count, waiting_room;
+    int64_t earliest_ns, latest_ns; /* of the device, of what has waited since nothing did */
     int64_t last_ns;
     struct map unread; /* by flow: windows whose beginning could not be read */
     struct map failed; /* by flow: the error of an open window, a blob */
