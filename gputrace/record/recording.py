@@ -399,12 +399,24 @@ def _named_for(output: str, rank: ranks.Rank | None) -> tuple[str, str]:
     )
 
 
+def _is_foreign_link(path: str) -> bool:
+    """Would following a link lead where another user wants? As Linux asks of itself (fs.protected_symlinks)."""
+    try:
+        link, folder = os.lstat(path), os.stat(os.path.dirname(path) or ".")
+    except OSError:
+        return False
+    shared = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
+    return bool(stat.S_ISLNK(link.st_mode) and shared and link.st_uid not in (os.geteuid(), folder.st_uid))
+
+
 def checked_output(output: str) -> str:
     """The output's absolute path, links followed. Raises `OutputError` if a trace cannot be put there."""
     try:
         path = os.path.realpath(output)
     except FileNotFoundError:
         raise OutputError(f"cannot write {output}: the current folder was removed; give -o a whole path") from None
+    if _is_foreign_link(output):
+        raise OutputError(f"cannot write {output}: it is another user's link, in a folder that everybody may write to")
     parent = os.path.dirname(path)
     try:
         mode = os.stat(parent).st_mode
