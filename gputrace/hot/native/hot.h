@@ -271,6 +271,10 @@ struct thread {
     _Atomic bool ended;
     PyObject *name;
     /* the program's side */
+    struct ambient {
+        PyObject *queue;
+        unsigned long long context_id;
+    } ambient[3]; /* of the handles that mean another stream on each context, 0 to 2: what they meant last */
     uint8_t *at, *end;
     struct piece *newest;
     uint64_t pieces;

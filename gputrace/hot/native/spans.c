@@ -71,6 +71,7 @@ void thread_free(struct thread *thread) {
     for (struct piece *piece = thread->oldest, *next; piece; piece = next) next = atomic_load(&piece->next), free(piece);
     lane_free(thread->home);
     lanes_free(&thread->lanes);
+    for (int i = 0; i < 3; i++) Py_XDECREF(thread->ambient[i].queue);
     Py_XDECREF(thread->name);
     free(thread);
 }
@@ -232,16 +233,50 @@ failed:
     return NULL;
 }
 
+static struct queue *resolve(PyObject *stream) {
+    PyObject *queue = PyObject_CallFunctionObjArgs(core.resolve, stream, NULL);
+    if (!queue) return NULL;
+    struct queue *found = Py_TYPE(queue) == queue_type ? (struct queue *)queue : NULL;
+    Py_DECREF(queue); /* the tracer keeps it */
+    return found;
+}
+
+/* The id of the context that is current here; 0 if there is none, or the driver is not to be asked. */
+static unsigned long long current_context(struct device *device) {
+    unsigned long long id = 0;
+    void *context = NULL;
+    if (!device->is_native) return 0;
+    PyThreadState *state = PyEval_SaveThread();
+    if (device->context(&context) || !context || device->context_id(context, &id)) id = 0;
+    PyEval_RestoreThread(state);
+    return id;
+}
+
+/* A default stream's: another on each context, so the context is asked for each time. An id is never used again. */
+static struct queue *ambient_queue(PyObject *stream, size_t handle) {
+    struct thread *thread = thread_here();
+    if (!thread) return NULL;
+    struct queue *queue = (struct queue *)thread->ambient[handle].queue;
+    unsigned long long id = queue ? current_context(queue->device) : 0;
+    uint32_t generation = core.generation;
+    if (id && thread->ambient[handle].context_id == id) return queue;
+    queue = resolve(stream);
+    id = queue ? current_context(queue->device) : 0;
+    if (id && generation == core.generation) {
+        replace(&thread->ambient[handle].queue, Py_NewRef((PyObject *)queue));
+        thread->ambient[handle].context_id = id;
+    }
+    return queue;
+}
+
 /* The queue of whatever a program passes for a stream: borrowed; NULL for none, or with an exception set. */
 struct queue *queue_of(PyObject *stream) {
     PyObject *queue = PyDict_GetItemWithError(core.queues, stream);
     if (likely(queue != NULL)) return (struct queue *)queue;
     PyErr_Clear(); /* whatever the program's object raises when it is hashed */
-    queue = PyObject_CallFunctionObjArgs(core.resolve, stream, NULL);
-    if (!queue) return NULL;
-    struct queue *found = Py_TYPE(queue) == queue_type ? (struct queue *)queue : NULL;
-    Py_DECREF(queue); /* the tracer keeps it */
-    return found;
+    size_t handle = PyLong_CheckExact(stream) ? PyLong_AsSize_t(stream) : SIZE_MAX;
+    PyErr_Clear(); /* no handle is so large, or negative */
+    return handle < 3 ? ambient_queue(stream, handle) : resolve(stream);
 }
 
 /* What `span(name, stream=None, **args)` was called with. In `values` the stream's place is NULL. */
