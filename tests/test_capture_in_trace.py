@@ -145,7 +145,7 @@ def test_abandoned_windows(tmp_path: Path) -> None:
         with gputrace.span("around", stream):
             run.gpu.behind = False
         deadline = time.monotonic() + 10
-        while hot.queues()[stream.handle].entries and time.monotonic() < deadline:
+        while not hot.idle() and time.monotonic() < deadline:
             time.sleep(0.001)
         late.abandon()
         late.abandon()
@@ -197,7 +197,7 @@ def test_a_device_lost_midway(tmp_path: Path) -> None:
         with gputrace.span("well", stream):
             pass
         deadline = time.monotonic() + 10
-        while hot.queues()[stream.handle].entries and time.monotonic() < deadline:
+        while not hot.idle() and time.monotonic() < deadline:
             time.sleep(0.001)
         open_then = gputrace.span("open then", stream)
         with open_then:

@@ -22,9 +22,6 @@ class Interrupt(BaseException):
 def handler(*_):
     raise Interrupt
 
-def settled():
-    return not any(t.edges for t in hot.threads())
-
 dice = random.Random(1)
 with recording(Path(sys.argv[1]), leaked_events=None) as run:
     stream = run.stream() if sys.argv[2] == "gpu" else None
@@ -46,7 +43,7 @@ with recording(Path(sys.argv[1]), leaked_events=None) as run:
         with gputrace.span("settle"):
             pass
         deadline = time.monotonic() + 10
-        while not settled() and time.monotonic() < deadline:
+        while not hot.idle() and time.monotonic() < deadline:
             time.sleep(0.001)
     with gputrace.span("last"), gputrace.span("last inside", stream):
         pass

@@ -77,7 +77,7 @@ class Program:
 def wait_read(seconds: float = 10) -> None:
     """Until the collector has read all that was recorded on ordinary streams."""
     deadline = time.monotonic() + seconds
-    while any(queue.entries for queue in hot.queues().values()):
+    while not hot.idle():
         assert time.monotonic() < deadline, "the collector reads nothing"
         time.sleep(0.001)
 

@@ -158,7 +158,7 @@ class Program:
         if self.settled < 2:
             self.settled += 1
             deadline = time.monotonic() + 5
-            while any(thread.edges for thread in hot.threads()) and time.monotonic() < deadline:
+            while not hot.idle() and time.monotonic() < deadline:
                 time.sleep(0.001)
 
     def finish(self, order: list[int]) -> None:

@@ -1,0 +1,118 @@
+"""The twin in use, as tests may ask it, and tests that are for one twin: `@in_twin("pure")`.
+
+The suite runs under either twin. What holds for both is asked in neutral words here; a test of one twin's own objects
+runs in a process that has that twin, whichever this one has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import os
+import pickle
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+from unittest import mock
+
+import pytest
+
+import gputrace
+from gputrace import hot, tracer
+
+Test = TypeVar("Test", bound=Callable[..., None])
+ROOT = Path(__file__).parents[2]
+#: Where no extension can be built (not Linux, no compiler) there is only one twin to try.
+BUILT = importlib.util.find_spec("gputrace.hot._hot") is not None
+TWINS = ("pure", "compiled") if BUILT else ("pure",)
+LIMIT_S = 100
+#: Bytes of the compiled twin's ring that a span takes, begun and ended.
+SPAN_BYTES = 64
+
+
+def environment(twin: str) -> dict[str, str]:
+    """This process's environment, for a process that has a twin."""
+    return {**os.environ, "GPUTRACE_PURE": "1" if twin == "pure" else "", "PYTHONPATH": str(ROOT)}
+
+
+def in_twin(twin: str) -> Callable[[Test], Test]:
+    """Run the decorated test under a twin. Its arguments must pickle. Its failure is the test's own."""
+
+    def decorate(test: Test) -> Test:
+        @functools.wraps(test)
+        def run(*args: Any, **kwargs: Any) -> None:
+            if twin == hot.TWIN:
+                return test(*args, **kwargs)
+            if twin not in TWINS:
+                pytest.skip("no compiled part is built here")
+            done = subprocess.run(
+                [sys.executable, "-m", "tests.hot.twin"],
+                input=pickle.dumps((twin, test.__module__, test.__qualname__, args, kwargs)),
+                capture_output=True,
+                cwd=ROOT,
+                env=environment(twin),
+                timeout=LIMIT_S,
+            )
+            if done.returncode:
+                pytest.fail((done.stdout + done.stderr).decode(errors="replace"), pytrace=False)
+            return None
+
+        return run  # type: ignore[return-value]
+
+    return decorate
+
+
+def host_threads() -> int:
+    """How many threads' buffers the recording keeps."""
+    if hot.TWIN == "compiled":
+        from gputrace.hot import _hot
+
+        threads: int = _hot.state()["threads"]
+        return threads
+    from gputrace.hot import pure
+
+    return len(pure.threads())
+
+
+def records() -> bool:
+    """Would a span be recorded now?"""
+    return type(gputrace.span("probe")).__name__ == "Span"
+
+
+@contextlib.contextmanager
+def room_for(spans: int) -> Iterator[None]:
+    """Recordings started inside keep about so many host spans that the collector has not taken, and no more."""
+    if hot.TWIN == "compiled":
+        with mock.patch.object(tracer, "RING_BYTES", spans * SPAN_BYTES):
+            yield
+    else:
+        from gputrace import hosttrace
+        from gputrace.hot import pure
+
+        with mock.patch.object(hosttrace, "MOST_SPANS", spans), mock.patch.object(pure, "MOST_SPANS", spans):
+            yield
+
+
+def main() -> None:
+    from tests.fake_driver.worker import explain_asserts
+
+    explain_asserts()
+    twin, module, name, args, kwargs = pickle.load(sys.stdin.buffer)
+    assert twin == hot.TWIN, hot.WHY
+    test: Any = importlib.import_module(module)
+    for part in name.split("."):
+        test = getattr(test, part)
+    try:
+        test.__wrapped__(*args, **kwargs)
+    except BaseException:
+        traceback.print_exc()
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
