@@ -2,11 +2,26 @@
 
 #include "native/hot.h"
 
+static bool started;
+
+/* There is one state a process. Another interpreter in it is refused and gets the pure twin; a second import, after
+ * somebody emptied sys.modules, gets the same types and functions. */
 static int start(PyObject *module) {
-    core.queues = PyDict_New();
-    core.all_queues = PyList_New(0);
-    core.generation = 1;
-    if (!core.queues || !core.all_queues || !text_start() || !streams_start(module) || !spans_start(module)) return -1;
+    if (PyInterpreterState_GetID(PyInterpreterState_Get())) {
+        PyErr_SetString(PyExc_ImportError, "it works in a process's first interpreter alone");
+        return -1;
+    }
+    if (!started) {
+        core.queues = PyDict_New();
+        core.all_queues = PyList_New(0);
+        core.generation = 1;
+        if (!core.queues || !core.all_queues || !text_start() || !streams_start() || !spans_start()) return -1;
+        started = true;
+    }
+    PyObject *const types[] = {(PyObject *)span_type, (PyObject *)window_type, (PyObject *)off_type, (PyObject *)queue_type, (PyObject *)device_type};
+    static const char *const type_names[] = {"Span", "Window", "Off", "StreamQueue", "Device"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (PyModule_AddObjectRef(module, type_names[i], types[i])) return -1;
     return PyModule_AddFunctions(module, span_functions) || PyModule_AddFunctions(module, collect_functions) ? -1 : 0;
 }
 

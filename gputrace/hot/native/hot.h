@@ -348,7 +348,7 @@ extern struct helpers helpers;
 
 extern PyTypeObject *span_type, *window_type, *off_type, *dropped_type, *queue_type, *device_type;
 extern PyMethodDef span_functions[];
-bool spans_start(PyObject *module);
+bool spans_start(void);
 struct thread *thread_here(void);
 void thread_free(struct thread *thread);
 /* The error indicator holds what a fenced call raised. False: it is the program's and stays set. */
@@ -435,7 +435,7 @@ struct device {
     int64_t open; /* windows whose begin was taken and whose end was not */
 };
 
-bool streams_start(PyObject *module);
+bool streams_start(void);
 struct window *window_take(struct device *device);
 void window_give(struct window *window, struct device *device);
 bool queue_push(struct queue *queue, uintptr_t entry);

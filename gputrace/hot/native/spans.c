@@ -1045,7 +1045,7 @@ PyMethodDef span_functions[] = {
     {0},
 };
 
-bool spans_start(PyObject *module) {
+bool spans_start(void) {
     static const struct {
         PyObject **to;
         const char *module, *name;
@@ -1079,7 +1079,5 @@ bool spans_start(PyObject *module) {
     Py_XDECREF(bases);
     off_type = (PyTypeObject *)PyType_FromSpec(&off_spec);
     dropped_type = (PyTypeObject *)PyType_FromSpec(&dropped_spec);
-    return span_type && window_type && off_type && dropped_type && !PyModule_AddObjectRef(module, "Span", (PyObject *)span_type) &&
-           !PyModule_AddObjectRef(module, "Window", (PyObject *)window_type) &&
-           !PyModule_AddObjectRef(module, "Off", (PyObject *)off_type);
+    return span_type && window_type && off_type && dropped_type;
 }

@@ -322,9 +322,8 @@ static PyType_Slot device_slots[] = {{Py_tp_new, device_new},
                                      {0, NULL}};
 static PyType_Spec device_spec = {"gputrace.hot._hot.Device", sizeof(struct device), 0, Py_TPFLAGS_DEFAULT, device_slots};
 
-bool streams_start(PyObject *module) {
+bool streams_start(void) {
     queue_type = (PyTypeObject *)PyType_FromSpec(&queue_spec);
     device_type = (PyTypeObject *)PyType_FromSpec(&device_spec);
-    return queue_type && device_type && !PyModule_AddObjectRef(module, "StreamQueue", (PyObject *)queue_type) &&
-           !PyModule_AddObjectRef(module, "Device", (PyObject *)device_type);
+    return queue_type && device_type;
 }
