@@ -167,8 +167,8 @@ static bool code_is_special(PyObject *code) {
     return special;
 }
 
-/* Does some scheduler that can suspend code run here? */
-static bool scheduled(void) {
+/* Does some scheduler that can suspend code run here? -1 with an exception set. */
+static int scheduled(void) {
     static Py_ssize_t size;
     static bool has_asyncio, has_greenlet;
     Py_ssize_t now = PyDict_Size(helpers.modules);
@@ -177,13 +177,11 @@ static bool scheduled(void) {
         has_asyncio = PyDict_Contains(helpers.modules, helpers.asyncio) > 0;
         has_greenlet = PyDict_Contains(helpers.modules, helpers.greenlet) > 0;
     }
-    if (has_greenlet) return true;
-    if (!has_asyncio) return false;
+    if (has_greenlet) return 1;
+    if (!has_asyncio) return 0;
     PyObject *loop = PyObject_CallNoArgs(PyList_GetItem(helpers.running_loop, 0));
-    bool runs = loop && loop != Py_None;
-    if (!loop) PyErr_Clear();
     Py_XDECREF(loop);
-    return runs;
+    return loop ? loop != Py_None : -1;
 }
 
 /* Whose suspension can leave a span open that is opened here. False with an exception set, the program's own. */
@@ -195,9 +193,10 @@ static bool scope_here(uint64_t *scope) {
     PyObject *code = (PyObject *)PyFrame_GetCode(frame);
     bool special = code_is_special(code);
     Py_DECREF(code);
+    int runs = special ? 1 : scheduled();
+    if (likely(!runs)) return true;
     if (special) found = PyObject_CallFunctionObjArgs(helpers.find_scope, (PyObject *)frame, NULL);
-    else if (scheduled()) found = PyObject_CallNoArgs(helpers.task_scope);
-    else return true;
+    else if (runs > 0) found = PyObject_CallNoArgs(helpers.task_scope);
     if (!found) return let_through();
     *scope = PyLong_AsUnsignedLongLongMask(found);
     Py_DECREF(found);
@@ -257,9 +256,9 @@ static struct queue *ambient_queue(PyObject *stream, size_t handle) {
     struct thread *thread = thread_here();
     if (!thread) return NULL;
     struct queue *queue = (struct queue *)thread->ambient[handle].queue;
-    unsigned long long id = queue ? current_context(queue->device) : 0;
     uint32_t generation = core.generation;
-    if (id && thread->ambient[handle].context_id == id) return queue;
+    unsigned long long id = queue ? current_context(queue->device) : 0;
+    if (id && generation == core.generation && thread->ambient[handle].context_id == id) return queue;
     queue = resolve(stream);
     id = queue ? current_context(queue->device) : 0;
     if (id && generation == core.generation) {
@@ -273,7 +272,7 @@ static struct queue *ambient_queue(PyObject *stream, size_t handle) {
 struct queue *queue_of(PyObject *stream) {
     PyObject *queue = PyDict_GetItemWithError(core.queues, stream);
     if (likely(queue != NULL)) return (struct queue *)queue;
-    PyErr_Clear(); /* whatever the program's object raises when it is hashed */
+    if (!let_through()) return NULL; /* else it is what the program's object raises when it is hashed */
     size_t handle = PyLong_CheckExact(stream) ? PyLong_AsSize_t(stream) : SIZE_MAX;
     PyErr_Clear(); /* no handle is so large, or negative */
     return handle < 3 ? ambient_queue(stream, handle) : resolve(stream);
