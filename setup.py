@@ -4,10 +4,12 @@ All else is in pyproject.toml.
 """
 
 import glob
+import subprocess
 import sys
 import sysconfig
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
@@ -25,17 +27,31 @@ class BuildIfPossible(build_ext):
         try:
             super().run()
         except Exception as error:  # whatever the compiler, or the lack of one, raises
-            self._leave_out(str(error).splitlines()[-1] if str(error) else type(error).__name__)
+            self._leave_out(_in_one_line(error))
 
     def _leave_out(self, why):
         print(f"gputrace: the compiled part is left out, the pure one does its work: {why}", file=sys.stderr)
         self.extensions = []
 
 
+class NamedForWhatItHolds(bdist_wheel):
+    """A wheel in which the compiled part was left out is for every machine."""
+
+    def get_tag(self):
+        built = self.get_finalized_command("build_ext").extensions
+        return super().get_tag() if built else ("py3", "none", "any")
+
+
+def _in_one_line(error):
+    if isinstance(error, subprocess.CalledProcessError):  # else its command line is all that is seen
+        return f"{error.cmd[0]} failed with exit status {error.returncode}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 core = Extension(
     "gputrace.hot._hot",
     sources=["gputrace/hot/_hot.c", *sorted(glob.glob("gputrace/hot/native/*.c"))],
-    depends=["gputrace/hot/native/hot.h"],
+    depends=sorted(glob.glob("gputrace/hot/native/*.h")),
     define_macros=[("Py_LIMITED_API", LIMITED_API)] if LIMITED_API else [],
     extra_compile_args=["-std=c11", "-O2", "-fvisibility=hidden", "-Wall", "-Wextra"],
     libraries=["pthread"],
@@ -44,6 +60,6 @@ core = Extension(
 
 setup(
     ext_modules=[core],
-    cmdclass={"build_ext": BuildIfPossible},
+    cmdclass={"build_ext": BuildIfPossible, "bdist_wheel": NamedForWhatItHolds},
     options={} if FREE_THREADED else {"bdist_wheel": {"py_limited_api": "cp311"}},
 )

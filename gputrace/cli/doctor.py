@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gputrace import devices
+from gputrace import devices, hot
 from gputrace.anchoring import measure
 from gputrace.errors import DeviceError
 from gputrace.record import formats
@@ -55,6 +55,7 @@ def examine(seconds: float) -> Findings:
         "python": f"{sys.version.split()[0]} ({sys.executable})",
         "platform": f"{system.sysname} {system.release} {system.machine}",
         "cuda_python": _version("cuda-python"),
+        "twin": {"name": hot.TWIN, "reason": hot.WHY},
         "auto": {"device": kind, "reason": reason},
         "backends": {kind: _backend(kind, seconds) for kind in ("cuda", "simulated")},
         "exporters": formats.known(),
@@ -124,6 +125,7 @@ def _lines(findings: Findings) -> Iterator[str]:
     yield f"Python        {findings['python']}"
     yield f"platform      {findings['platform']}"
     yield f"cuda-python   {findings['cuda_python'] or 'not installed'}"
+    yield f"twin          {findings['twin']['name']}: {findings['twin']['reason']}"
     yield f"exporters     {', '.join(f'{suffix} ({exporter})' for suffix, exporter in findings['exporters'].items())}"
     yield f"device auto   {findings['auto']['reason']}"
     for kind, backend in findings["backends"].items():

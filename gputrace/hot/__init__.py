@@ -22,11 +22,11 @@ def _choose() -> tuple[str, str]:
     if os.environ.get("GPUTRACE_PURE", "") not in _NO:
         return "pure", "GPUTRACE_PURE is set"
     try:
-        from gputrace.hot import _hot as _hot
-    except ImportError as error:
-        # Not built, or built for another kind of machine or Python.
-        return "pure", f"the compiled part cannot be loaded: {error}"
-    except Exception as error:
+        __import__("gputrace.hot._hot")
+        from gputrace.hot import compiled as compiled
+    except ModuleNotFoundError:
+        return "pure", "the compiled part was not built for this Python (`pip install -v` says why)"
+    except Exception as error:  # built for another kind of machine, or from other sources than these
         return "pure", f"the compiled part does not work here: {type(error).__name__}: {error}"
     return "compiled", "the compiled part is installed"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gputrace import hot
 from tests.fake_driver import environment
 from tests.record.running import GPUTRACE, run
 
@@ -29,6 +30,14 @@ def test_for_programs(tmp_path: Path) -> None:
     assert simulated["anchor_bracket_ns"] > 0
     assert abs(simulated["skew_ppm"]) < 1000
     assert simulated["watched_s"] >= 0.5
+
+
+def test_it_says_which_twin_is_in_use_and_why(tmp_path: Path) -> None:
+    found = json.loads(run([*GPUTRACE, "doctor", "--json", "--seconds", "0.1"], tmp_path).stdout)
+    assert found["twin"] == {"name": hot.TWIN, "reason": hot.WHY}
+    pure = {**os.environ, "GPUTRACE_PURE": "1"}
+    shown = run([*GPUTRACE, "doctor", "--seconds", "0.1"], tmp_path, env=pure).stdout.decode()
+    assert "twin          pure: GPUTRACE_PURE is set\n" in shown
 
 
 @pytest.mark.skipif(not NO_DRIVER, reason="has a driver")

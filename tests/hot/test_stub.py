@@ -1,0 +1,22 @@
+"""`_hot.pyi` says what the compiled part really is: mypy compares them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gputrace import hot
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(hot.TWIN != "compiled", reason=f"not the compiled twin: {hot.WHY}")
+def test_the_stub_is_as_the_module() -> None:
+    # It compares what C says of itself: names, kinds, and the signatures of what has one.
+    command = [sys.executable, "-m", "mypy.stubtest", "--concise", "gputrace.hot._hot"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
