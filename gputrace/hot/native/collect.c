@@ -325,8 +325,10 @@ static bool drop_ended(void) {
         if (tracks && thread->home && PyList_Append(tracks, thread->home->track)) Py_CLEAR(tracks);
         PyObject *done = tracks ? PyObject_CallFunction(close_thread, "IO", thread->number, tracks) : NULL;
         Py_XDECREF(tracks);
-        if (thread->newest) defer(thread->newest, NULL);
-        atomic_store(&thread->oldest, NULL);
+        for (struct piece *piece = atomic_exchange(&thread->oldest, NULL), *next; piece; piece = next) {
+            next = atomic_load(&piece->next);
+            defer(piece, NULL);
+        }
         if (thread->entry) defer(NULL, thread->entry);
         thread_free(thread);
         Py_XDECREF(done);

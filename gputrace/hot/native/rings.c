@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { FIRST_GROWTH = 4, READY = 2, MOST_REGIONS = 256, ENTRIES = (PIECE_BYTES - PIECE_HEAD) };
+enum { FIRST_GROWTH = 4, READY = 1, MOST_REGIONS = 256, LONG_STEP = 4, ENTRIES = (PIECE_BYTES - PIECE_HEAD) };
 
 _Static_assert(sizeof(struct record) == SLOT, "records are slots");
 _Static_assert(sizeof(struct piece_head) == PIECE_HEAD, "pieces begin with their head");
@@ -21,7 +21,7 @@ _Static_assert(sizeof(struct thread_entry) == 128 && sizeof(struct open_entry) =
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char *path;
 static uint64_t most_units, all_units, used_units, file_units;
-static struct piece *_Atomic free_pieces;
+static struct piece *free_pieces, *free_long; /* of one unit, and of more */
 static size_t free_count;
 static char trouble[256];
 static struct {
@@ -75,9 +75,28 @@ static uint8_t *grow_file(uint64_t units) {
 }
 
 static void push_free(struct piece *piece) {
-    piece->next = free_pieces;
-    free_pieces = piece;
-    free_count++;
+    struct piece **list = piece->units > 1 ? &free_long : &free_pieces;
+    atomic_store(&piece->next, *list);
+    *list = piece;
+    free_count += piece->units == 1;
+}
+
+/* One that is as long, taken off its list; NULL if there is none. */
+static struct piece *pop_free(uint32_t units) {
+    if (units == 1 && free_pieces) {
+        struct piece *piece = free_pieces;
+        free_pieces = atomic_load(&piece->next);
+        free_count--;
+        return piece;
+    }
+    struct piece *before = NULL;
+    for (struct piece *piece = units > 1 ? free_long : NULL; piece; before = piece, piece = atomic_load(&piece->next)) {
+        if (piece->units < units) continue;
+        if (before) atomic_store(&before->next, atomic_load(&piece->next));
+        else free_long = atomic_load(&piece->next);
+        return piece;
+    }
+    return NULL;
 }
 
 /* More pieces, `units` of them in one where that is more than one. Called with the lock. */
@@ -102,22 +121,14 @@ static struct piece *grow(uint64_t units, bool beyond_bound) {
         if (units > 1) return piece;
         push_free(piece);
     }
-    struct piece *piece = free_pieces;
-    free_pieces = piece->next;
-    free_count--;
-    return piece;
+    return pop_free(1);
 }
 
 struct piece *piece_take(uint32_t kind, uint32_t units, uint32_t thread, uint64_t sequence, bool beyond_bound) {
     pthread_mutex_lock(&lock);
-    struct piece *piece = NULL;
-    if (units == 1 && free_pieces) {
-        piece = free_pieces;
-        free_pieces = piece->next;
-        free_count--;
-    } else {
-        piece = grow(units, beyond_bound);
-    }
+    if (units > 1) units = (units + LONG_STEP - 1) / LONG_STEP * LONG_STEP; /* so that another can use it */
+    struct piece *piece = pop_free(units);
+    if (!piece) piece = grow(units, beyond_bound);
     if (piece) used_units += piece->units;
     pthread_mutex_unlock(&lock);
     if (!piece) return NULL;
@@ -141,18 +152,10 @@ static void clear(uint8_t *base, uint32_t units) {
 }
 
 void piece_give(struct piece *piece) {
-    uint32_t units = piece->units;
-    clear(piece->base, units);
+    clear(piece->base, piece->units);
     pthread_mutex_lock(&lock);
-    used_units -= units;
-    for (uint32_t i = units; i-- > 0;) { /* a long one comes back as short ones */
-        struct piece *one = i ? calloc(1, sizeof *one) : piece;
-        if (!one) continue;
-        one->base = piece->base + (uint64_t)i * PIECE_BYTES;
-        one->units = 1;
-        ((struct piece_head *)one->base)->units = 1;
-        push_free(one);
-    }
+    used_units -= piece->units;
+    push_free(piece);
     pthread_mutex_unlock(&lock);
 }
 
@@ -286,6 +289,7 @@ void rings_forget(void) {
     pthread_mutex_init(&lock, NULL);
     for (size_t i = 0; i < region_count; i++) munmap(regions[i].base, regions[i].length);
     for (struct piece *piece = free_pieces, *next; piece; piece = next) next = piece->next, free(piece);
+    for (struct piece *piece = free_long, *next; piece; piece = next) next = piece->next, free(piece);
     for (struct piece *piece = threads_pieces, *next; piece; piece = next) next = piece->next, free(piece);
     for (struct piece *piece = open_pieces, *next; piece; piece = next) next = piece->next, free(piece);
     free(names_piece);
@@ -293,7 +297,7 @@ void rings_forget(void) {
     path = NULL;
     region_count = free_count = open_free_count = ended_count = 0;
     all_units = used_units = file_units = most_units = 0;
-    free_pieces = names_piece = threads_pieces = open_pieces = NULL;
+    free_pieces = free_long = names_piece = threads_pieces = open_pieces = NULL;
     header = NULL;
     memset(&own_header, 0, sizeof own_header);
     trouble[0] = 0;

@@ -98,7 +98,7 @@ static struct record *place(struct thread *thread, size_t payload, uint32_t *slo
         }
         thread->newest = piece;
         thread->at = piece->base + PIECE_HEAD;
-        thread->end = piece->base + (size_t)units * PIECE_BYTES;
+        thread->end = piece->base + (size_t)piece->units * PIECE_BYTES;
     }
     return (struct record *)thread->at;
 }
@@ -510,6 +510,7 @@ static bool open_window(Span *span, int64_t ns, uint64_t scope) {
         if (is_capturing(&answer)) {
             set_why_not(span, &answer, "the stream is being captured", "the driver refused its stream");
         } else if (answer.code == CUDA_INVALID_HANDLE && try_another_stream(span)) {
+            if (is_stale(span)) return true;
             fill_window(span, ns, scope);
             taken = true;
         } else {
