@@ -77,7 +77,8 @@ class Writing:
 
 class CompiledHostTrace:
     """See `gputrace.hosttrace.HostTrace`. ``ring_path`` is where the newest slices are kept in case of a kill, in at
-    most ``most_bytes``; ``process_name`` what to call the process if nobody else can say.
+    most ``most_bytes``; ``process_name`` what to call the process if nobody else can say. ``hurry()`` has the collector
+    come at once.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class CompiledHostTrace:
         tracks: Tracks,
         writing: Writing,
         wake: Callable[[], None],
+        hurry: Callable[[], None],
         thread_ended: Callable[[int], None],
         ring_path: str,
         most_bytes: int,
@@ -93,6 +95,7 @@ class CompiledHostTrace:
         self._tracks = tracks
         self._writing = writing
         self._wake = wake
+        self._hurry = hurry
         self._thread_ended = thread_ended
         self._ring_path = ring_path
         self._most_bytes = most_bytes
@@ -108,11 +111,16 @@ class CompiledHostTrace:
             self._process_name,
             not self._writing.native,
             resolve,
-            self._wake,
+            self._wake_up,
             self._open_thread,
             self._close_thread,
             compiled.current_stream(),
         )
+
+    def _wake_up(self, filling: bool) -> None:
+        self._wake()
+        if filling:
+            self._hurry()
 
     def _open_thread(self, number: int, tid: int, name: str) -> tuple[Any, Callable[[int], Any]]:
         track = self._tracks.thread(name, tid)

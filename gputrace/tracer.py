@@ -47,7 +47,7 @@ CLOCKS_NS: Final = 10_000_000_000
 #: How long a clean exit waits for the device, and a fork for the collector.
 EXIT_DEADLINE_S: Final = 10.0
 FORK_DEADLINE_S: Final = 2.0
-#: How much of what is not written yet the compiled twin keeps at most.
+#: How much of what is not written yet the compiled twin keeps at most, unless the recording says otherwise.
 RING_BYTES: Final = 32 << 20
 #: How much longer an exit waits for a driver or a disk that does not answer at all.
 STUCK_S: Final = 5.0
@@ -100,7 +100,7 @@ class Tracer:
         self._reported_ns = 0
         self._clocks_ns = hostclock.now_ns()
         self._start_ns = hostclock.now_ns()
-        self.ring_bytes = RING_BYTES
+        self.ring_bytes = folder.ring_bytes or RING_BYTES
         self._host: Any = self._new_host()
 
     def _new_host(self) -> Any:
@@ -109,7 +109,14 @@ class Tracer:
             self._writing = Writing(self._tracks, self._open_exporter, self._format.native is not Exporter.native)
             path, name = self.folder.ring_path(self.number), _process_name()
             return CompiledHostTrace(
-                self._tracks, self._writing, self._wake, self._thread_ended, path, self.ring_bytes, name
+                self._tracks,
+                self._writing,
+                self._wake,
+                self._collector.ring,
+                self._thread_ended,
+                path,
+                self.ring_bytes,
+                name,
             )
         return HostTrace(self._tracks, self.counts, self._wake, self._thread_ended, self._devices_now)
 

@@ -69,7 +69,7 @@ def begin(
     process_name: str,
     in_python: bool,
     resolve: Callable[[Any], StreamQueue | None],
-    wake: Callable[[], None],
+    wake: Callable[[bool], None],
     open_thread: Callable[[int, int, str], Any],
     close_thread: Callable[[int, list[Track]], None],
     current_stream: ContextVar[Any],

@@ -167,6 +167,7 @@ void piece_give(struct piece *piece);
 void rings_prepare(void); /* keep some pieces ready */
 bool ring_define_name(uint32_t id);
 uint64_t rings_bytes(void);
+bool rings_half_full(void);
 const char *rings_trouble(void); /* why nothing survives a crash, NULL if all is well */
 struct thread_entry *thread_entry_take(uint32_t number, uint32_t tid, struct text name);
 struct open_entry *open_entry_take(void);
@@ -316,7 +317,7 @@ struct stats {
 
 /* The process's state. */
 struct core {
-    bool on, wake_needed, stream_used;
+    bool on, wake_needed, filling, stream_used; /* filling: the rings are half full */
     uint32_t generation;
     uint64_t next_number;
     uint32_t next_thread;

@@ -172,6 +172,10 @@ uint64_t rings_bytes(void) {
     return all_units * PIECE_BYTES;
 }
 
+bool rings_half_full(void) {
+    return 2 * used_units > most_units;
+}
+
 const char *rings_trouble(void) {
     return trouble[0] ? trouble : NULL;
 }

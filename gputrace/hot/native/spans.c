@@ -86,6 +86,7 @@ static struct record *place(struct thread *thread, size_t payload, uint32_t *slo
     if (unlikely((size_t)(thread->end - thread->at) < bytes)) {
         uint32_t units = (uint32_t)((bytes + PIECE_HEAD + PIECE_BYTES - 1) / PIECE_BYTES);
         struct piece *piece = piece_take(PIECE_EDGES, units, thread->number, ++thread->pieces, beyond);
+        if (rings_half_full()) core.wake_needed = core.filling = true;
         if (!piece) return NULL;
         struct piece *before = thread->newest;
         if (!before) {
@@ -338,8 +339,9 @@ static PyObject *off_span(const struct call *call) {
 }
 
 static bool wake(void) {
-    core.wake_needed = false;
-    PyObject *done = PyObject_CallNoArgs(core.wake);
+    PyObject *filling = core.filling ? Py_True : Py_False;
+    core.wake_needed = core.filling = false;
+    PyObject *done = PyObject_CallFunctionObjArgs(core.wake, filling, NULL);
     Py_XDECREF(done);
     return done || let_through();
 }
