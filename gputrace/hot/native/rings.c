@@ -34,7 +34,7 @@ static struct piece *names_piece, *threads_pieces, *open_pieces;
 static uint8_t *names_at;
 static struct open_entry **open_free, **ended;
 static uint64_t *ended_epochs;
-static size_t open_free_count, open_free_room, ended_count, ended_room;
+static size_t open_free_count, open_free_room, ended_count, ended_room; /* `open_free` has room for every entry there is */
 static struct text process_name;
 static char process_name_bytes[512];
 
@@ -233,12 +233,10 @@ struct open_entry *open_entry_take(void) {
         size_t count = ENTRIES / sizeof(struct open_entry);
         struct piece *piece = piece_take(PIECE_OPEN, 1, 0, 0, true);
         if (!piece) return NULL;
-        if (open_free_room < open_free_count + count) {
-            struct open_entry **more = realloc(open_free, (open_free_room + count) * sizeof *more);
-            if (!more) return free(piece), NULL;
-            open_free = more;
-            open_free_room += count;
-        }
+        struct open_entry **more = realloc(open_free, (open_free_room + count) * sizeof *more);
+        if (!more) return free(piece), NULL;
+        open_free = more;
+        open_free_room += count;
         struct open_entry *entries = (struct open_entry *)(piece->base + PIECE_HEAD);
         for (size_t i = count; i-- > 0;) open_free[open_free_count++] = entries + i;
         piece->next = open_pieces;
@@ -299,7 +297,7 @@ void rings_forget(void) {
     free(names_piece);
     free(path);
     path = NULL;
-    region_count = free_count = open_free_count = ended_count = 0;
+    region_count = free_count = open_free_count = open_free_room = ended_count = 0;
     all_units = used_units = file_units = most_units = 0;
     free_pieces = free_long = names_piece = threads_pieces = open_pieces = NULL;
     header = NULL;
