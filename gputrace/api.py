@@ -40,15 +40,20 @@ class trace:
     """Record this process: as a context manager, or from ``start()`` to ``stop()``.
 
     ``with gputrace.trace("out.pftrace"): ...``. ``path``'s suffix chooses the format; ``device`` is "auto", "cuda",
-    "simulated" or "host". Starting raises `UsageError` (unknown suffix or device, or something records already),
+    "simulated" or "host". ``max_size`` bounds what the process keeps of host spans that are not written yet, in bytes
+    or like "64MB" (None: 32 MB); beyond it spans are not recorded, and counted. The pure twin keeps to a number of
+    spans instead. Starting raises `UsageError` (unknown suffix or device, no size, or something records already),
     `OutputError` (the path cannot be written) and `NoDriver`. Stopping waits at most 10 s for the device, raises
     `OutputError` if the trace cannot be written, and returns a summary, also in ``summary``. Under ``gputrace record``
     the command's own recording goes on and this one writes nothing: the summary's path is empty.
     """
 
-    def __init__(self, path: str | os.PathLike[str], device: str = "auto") -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], device: str = "auto", *, max_size: int | str | None = None
+    ) -> None:
         self.path = os.fspath(path)
         self.device = device
+        self.max_size = max_size
         self.summary: Summary | None = None
         self._session: recording.Session | None = None
         self._tracer: tracer.Tracer | None = None
@@ -67,7 +72,7 @@ class trace:
             return self
         if running is not None:
             raise UsageError("this process is being recorded already, by another gputrace.trace: stop it first")
-        session = recording.start_recording(self.path, self.device)
+        session = recording.start_recording(self.path, self.device, max_size=self.max_size)
         try:
             started = tracer.Tracer(session.folder, session.device, own=True)
         except OSError as error:

@@ -51,10 +51,11 @@ class ShardFolder:
     ``path`` is absolute, so a program may change its directory. ``suffix`` is the output's ("`.pftrace`"), without
     ``.gz``; ``exporter`` is "module:Class"; ``device`` the kind of device: "cuda", "simulated" or "host". Shard numbers
     begin at ``first_number``, so that those of recordings that belong together can be kept apart. ``unmasked``: command
-    lines are kept as they are, secrets and all.
+    lines are kept as they are, secrets and all. ``ring_bytes``: how much a process keeps in its ring at most; 0 for the
+    tracer's own bound.
     """
 
-    __slots__ = ("device", "exporter", "first_number", "path", "recording", "suffix", "unmasked")
+    __slots__ = ("device", "exporter", "first_number", "path", "recording", "ring_bytes", "suffix", "unmasked")
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class ShardFolder:
         device: str,
         first_number: int = 0,
         unmasked: bool = False,
+        ring_bytes: int = 0,
     ) -> None:
         self.path = path
         self.recording = recording
@@ -73,6 +75,7 @@ class ShardFolder:
         self.device = device
         self.first_number = first_number
         self.unmasked = unmasked
+        self.ring_bytes = ring_bytes
 
     @classmethod
     def create(
@@ -84,6 +87,7 @@ class ShardFolder:
         device: str,
         first_number: int = 0,
         unmasked: bool = False,
+        ring_bytes: int = 0,
     ) -> ShardFolder:
         """Write ``recording`` into a folder that exists, is empty and is private. Raises OSError if it cannot."""
         path = os.path.abspath(path)
@@ -98,9 +102,10 @@ class ShardFolder:
                 "device": device,
                 "first_number": first_number,
                 "unmasked": unmasked,
+                "ring_bytes": ring_bytes,
             },
         )
-        return cls(path, recording, suffix, exporter, device, first_number, unmasked)
+        return cls(path, recording, suffix, exporter, device, first_number, unmasked, ring_bytes)
 
     @classmethod
     def open(cls, path: str) -> ShardFolder:
@@ -114,10 +119,11 @@ class ShardFolder:
             raise OutputError(f"{path} holds no recording: its file 'recording' has no {missing}") from None
         assert isinstance(base_ns, int)
         assert isinstance(offset_ns, int)
-        first = values.get("first_number", 0)
+        first, ring_bytes = values.get("first_number", 0), values.get("ring_bytes", 0)
         assert isinstance(first, int)
-        recording = Recording(str(id), base_ns, offset_ns)
-        return cls(path, recording, str(suffix), str(exporter), str(device), first, bool(values.get("unmasked")))
+        assert isinstance(ring_bytes, int)
+        recording, unmasked = Recording(str(id), base_ns, offset_ns), bool(values.get("unmasked"))
+        return cls(path, recording, str(suffix), str(exporter), str(device), first, unmasked, ring_bytes)
 
     # Shards
 

@@ -33,16 +33,23 @@ _SNAPSHOT_EVERY_S = 10.0
     help="What GPU windows are measured on; host: on none.",
 )
 @click.option("--unmasked", is_flag=True, help="Keep what looks like a secret in command lines.")
+@click.option(
+    "--max-size",
+    metavar="SIZE",
+    help="How much each process keeps of host spans not written yet, like 64MB; 32MB if not given.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Say only what went wrong.")
 @click.argument("arguments", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] COMMAND...")
-def command(output: str, device: str, unmasked: bool, quiet: bool, arguments: tuple[str, ...]) -> int:
+def command(
+    output: str, device: str, unmasked: bool, max_size: str | None, quiet: bool, arguments: tuple[str, ...]
+) -> int:
     """Run COMMAND and write what its spans did, on the CPU and on the GPU, to one trace.
 
     The format follows FILE's suffix: .pftrace (Perfetto) or .json (Chrome), and .gz behind either; gputrace doctor
     lists the formats that others have installed. The exit code is the command's own. Options of gputrace come before
     the command.
     """
-    session = start_recording(output, device, arguments, unmasked=unmasked)
+    session = start_recording(output, device, arguments, unmasked=unmasked, max_size=max_size)
     if session.renamed and not quiet:
         say(session.renamed)
     if device == "auto" and not quiet:

@@ -18,6 +18,7 @@ from gputrace.model import Recording
 from gputrace.record import alive, formats, gitcommit
 from gputrace.record.join import join, remove
 from gputrace.record.salvage import salvage_all
+from gputrace.record.sizes import size_in_bytes
 from gputrace.shards import LAUNCHER, ShardFolder
 
 TYPE_CHECKING = False
@@ -136,14 +137,19 @@ class Summary:
 
 
 def start_recording(
-    output: str, device: str = "auto", command: Sequence[str] | None = None, *, unmasked: bool = False
+    output: str,
+    device: str = "auto",
+    command: Sequence[str] | None = None,
+    *,
+    unmasked: bool = False,
+    max_size: int | str | None = None,
 ) -> Session:
     """Make sure the trace can be written, choose the device, and make the shard folder, hidden beside the output.
 
     ``command`` is what is recorded, for the trace's metadata: this process if None. Its secrets and those of every
-    process's command line are masked, unless ``unmasked``. Raises `UsageError` (unknown suffix or device),
-    `OutputError` (the output cannot be written), `NoDriver` (``device`` is "cuda" and there is none). Nothing is left
-    behind then.
+    process's command line are masked, unless ``unmasked``. ``max_size``: see `gputrace.trace`. Raises `UsageError`
+    (unknown suffix or device, no size), `OutputError` (the output cannot be written), `NoDriver` (``device`` is "cuda"
+    and there is none). Nothing is left behind then.
     """
     from gputrace import devices
 
@@ -153,12 +159,13 @@ def start_recording(
     output = checked_output(output)
     exporter = formats.load(format.exporter)
     kind, reason = devices.choose(device, initialise=command is not None)
+    ring_bytes = 0 if max_size is None else size_in_bytes(max_size)
 
     recording = Recording(os.urandom(16).hex(), hostclock.now_ns(), hostclock.boottime_offset_ns())
     path = _make_folder(output, recording.id)
     try:
         first = rank.first_number if rank else 0
-        folder = ShardFolder.create(path, recording, format.suffix, format.exporter, kind, first, unmasked)
+        folder = ShardFolder.create(path, recording, format.suffix, format.exporter, kind, first, unmasked, ring_bytes)
         session = Session(output, format, exporter, folder, reason)
         session.renamed = renamed
         line = list(sys.orig_argv if command is None else command)
