@@ -5,7 +5,10 @@ Everything else of an event stays as it was. It knows neither what the events ca
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from gputrace.merging.names import with_real_id
 from gputrace.merging.plan import HOST_SHIFT
@@ -40,7 +43,7 @@ class Pids:
 
 
 class Mover:
-    """Moves the events of one input, the ``index``-th. Events whose time cannot be read are counted in ``undated``."""
+    """Moves the events of one input, the ``index``-th. ``unplaced`` counts events without a phase or a time."""
 
     def __init__(self, task: Task, index: int, pids: Pids) -> None:
         self._task = task
@@ -49,26 +52,30 @@ class Mover:
         self._made_up: dict[Any, Any] = {}
         # Ids of two inputs meet by chance no more often than this number does.
         self._salt = (index * 0x9E3779B97F4A7C15) & _MASK64
-        self.undated = 0
+        self.unplaced = 0
 
     def move(self, event: Event) -> int | None:
         """Change an event for the timeline, in place, and return its time there in ns. It has "ts" (us) or "ts_ns" and
         loses both. Metadata has no time: 0. None: it is to be left out.
         """
         ns = event.pop("ts_ns") if "ts_ns" in event else time_ns(event.pop("ts", None))
-        if event.get("ph") == "M":
+        phase = event.get("ph")
+        if not isinstance(phase, str):
+            self.unplaced += 1
+            return None
+        if phase == "M":
             if not self._move_metadata(event):
                 return None
             return 0
         if ns is None:
-            self.undated += 1
+            self.unplaced += 1
             return None
         shift = self._task.to_timeline
         moved = shift(ns)
         if "dur" in event:
             dur_ns = time_ns(event["dur"])
             if dur_ns is None or dur_ns < 0:
-                self.undated += 1
+                self.unplaced += 1
                 return None
             event["dur"] = us(shift(ns + dur_ns) - moved)
         self._move_ids(event)
@@ -97,9 +104,13 @@ class Mover:
             if pid not in self._made_up:
                 self._made_up[pid] = self._pids.keep(pid, self._index)
             event["pid"] = self._made_up[pid]
+        else:
+            event.pop("pid", None)
         if "tid" in event:
             tid = _number(event["tid"])
             event["tid"] = self._task.host.pid(tid) if real and isinstance(tid, int) else tid
+            if tid is None:
+                del event["tid"]
         if self._salt:
             for key in ("id", "bind_id"):
                 if key in event:
@@ -128,9 +139,19 @@ def us(ns: int) -> int | float:
 
 
 def _number(id: Any) -> Any:
-    """An id that other tools may give as text or a float."""
+    """An id that other tools may give as text or a float; None if it is no id at all."""
     if isinstance(id, str) and id.isdecimal() and len(id) < 20:
         return int(id)
     if isinstance(id, float) and id.is_integer():
         return int(id)
-    return id if isinstance(id, (int, str)) else None
+    if isinstance(id, int) and not isinstance(id, bool):
+        return id if -(1 << 63) <= id < 1 << 63 else str(id)
+    return id if isinstance(id, str) else None
+
+
+def text(event: Event) -> bytes:
+    """An event as JSON on one line."""
+    try:
+        return orjson.dumps(event)
+    except TypeError:  # an int of over 64 bits, or a lone surrogate
+        return json.dumps(event).encode()

@@ -11,12 +11,10 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 import gputrace
 from gputrace.errors import InputError, OutputError, UsageError
 from gputrace.merging import inputs, plan, rewrite
-from gputrace.merging.events import Mover, Pids, us
+from gputrace.merging.events import Mover, Pids, text, us
 from gputrace.merging.survey import Survey, survey
 from gputrace.merging.transfer import Transfer
 from gputrace.model import Process, Recording
@@ -98,7 +96,7 @@ def merge(
         made = plan.make(surveys, options.clocks)
         outcome.problems += made.refused
         outcome.notes += made.notes
-        outcome.hosts = len(made.hosts)
+        outcome.hosts = len({task.host.index for task in made.tasks})
         if made.tasks and options.align == "collectives":
             from gputrace.merging.collectives import align
 
@@ -256,16 +254,16 @@ class _Writer:
                         yield event, ns
                 self.step(stream.taken - before)
                 before = stream.taken
-        undated = mover.undated
+        unplaced = mover.unplaced
         if isinstance(reader, TrackEvents):
-            undated += reader.undated
+            unplaced += reader.undated
             if reader.left_out:
                 what = ", ".join(f"{number:,} of {kind}" for kind, number in sorted(reader.left_out.items()))
                 outcome.problems.append(
                     f"{task.survey.path}: JSON has no word for some of its packets ({what}): .pftrace keeps them"
                 )
-        if undated:
-            outcome.problems.append(f"{task.survey.path}: {undated:,} events without a readable time are left out")
+        if unplaced:
+            outcome.problems.append(f"{task.survey.path}: {unplaced:,} events without a readable time are left out")
 
 
 class _Packets(_Writer):
@@ -277,7 +275,8 @@ class _Packets(_Writer):
         self.write(self.exporter.header(Recording(self.id, 0, 0), snapshots, metadata))
         for index, task in self.ours_last():
             if task.survey.kind == recognise.PERFETTO:
-                rewrite.write(task, self.write, self.options.limits, self.step)
+                if wrong := rewrite.write(task, self.write, self.options.limits, self.step):
+                    outcome.problems.append(f"{task.survey.path}: {wrong}")
             else:
                 self._transfer(index, task, outcome)
 
@@ -338,7 +337,7 @@ class _Lines(_Writer):
                         early += 1
                         ns = base_ns
                     event["ts"] = us(ns - base_ns)
-                lines.append(orjson.dumps(event, option=orjson.OPT_PASSTHROUGH_DATACLASS))
+                lines.append(text(event))
                 if len(lines) >= _FLUSH_EVENTS:
                     self.write(b",\n".join(lines) + b",\n")
                     lines = []

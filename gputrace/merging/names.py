@@ -8,6 +8,7 @@ from typing import Any
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
 from gputrace.merging.plan import Host
+from gputrace.reading.trackevents import as_text
 
 _TYPES: dict[int, Any] = {43: pb.ProcessDescriptor, 44: pb.ThreadDescriptor, 60: pb.TrackDescriptor}
 
@@ -52,8 +53,9 @@ class Names:
         thread.pid = self._host.pid(thread.pid)
 
 
-def with_real_id(name: str, kind: str, id: int, host: Host) -> str:
+def with_real_id(name: str | bytes, kind: str, id: int, host: Host) -> str:
     """ "train.py (pid 42 on node1)"; a rank's name says both already."""
+    name = as_text(name)
     if name.endswith(f" · {id}"):
         return name
     return f"{name} ({kind} {id}{f' on {host.label}' if kind == 'pid' else ''})".lstrip()

@@ -118,9 +118,14 @@ def make(surveys: list[Survey], clocks: dict[str, Clock] | None = None) -> Plan:
     """A plan for these inputs. ``clocks`` is by path. What cannot be placed in time is refused, with the reason."""
     plan = Plan()
     said = clocks or {}
-    placed = sorted(surveys, key=lambda s: not s.snapshots)  # those that tell a host's clocks first
-    hosts = {id(survey): _host_of(survey, plan, said.get(survey.path)) for survey in placed}
-    reference = _reference(surveys, hosts, plan)
+    hosts: dict[int, Host] = {}
+    for survey in sorted(surveys, key=lambda s: (not s.snapshots, not s.hostname)):  # those that say most first
+        try:
+            hosts[id(survey)] = _host_of(survey, plan, said.get(survey.path))
+        except InputError as error:
+            plan.refused.append(str(error))
+    surveys = [survey for survey in surveys if id(survey) in hosts]
+    reference = _reference(surveys, hosts)
     for survey in surveys:
         host = hosts[id(survey)]
         task = Task(survey, host)
@@ -167,9 +172,18 @@ def _host_of(survey: Survey, plan: Plan, said: Clock | None) -> Host:
             f"{survey.path}: the wall clock of {survey.hostname or 'its host'} was set by {step / 1e9:+.6f} s while "
             "it was taken, so it says little of when: --align collectives does not go by it"
         )
-    for host in plan.hosts:
-        if _is_same(host, survey, boot, namespace, offset, said):
-            return host
+    if said and said.of:
+        for host in plan.hosts:
+            if said.of in (host.name, host.label):
+                return host
+        raise InputError(survey.path, 0, f"--clock names {said.of}, and no trace is of a host of that name")
+    if not boot and not survey.hostname and offset is None:
+        if len(plan.hosts) == 1:
+            return plan.hosts[0]  # it says nothing of its host: the only one there is
+    else:
+        for host in plan.hosts:
+            if _is_same(host, survey.hostname, boot, namespace, offset):
+                return host
     host = Host(len(plan.hosts), survey.hostname, boot, namespace)
     if host.index >= MOST_HOSTS:
         raise InputError(
@@ -182,15 +196,12 @@ def _host_of(survey: Survey, plan: Plan, said: Clock | None) -> Host:
     return host
 
 
-def _is_same(host: Host, survey: Survey, boot: str, namespace: str, offset: int | None, said: Clock | None) -> bool:
+def _is_same(host: Host, name: str, boot: str, namespace: str, offset: int | None) -> bool:
     if boot and host.boot:
         return boot == host.boot and namespace == host.namespace
-    if survey.hostname and host.name:
-        return survey.hostname == host.name and _close(host, offset)
-    if offset is not None:
-        return _close(host, offset) and host.realtime_offset_ns is not None
-    # It says nothing of its host: the only one there is, unless it is said whose clock it has.
-    return not (said and said.of) or said.of in (host.name, host.label)
+    if name and host.name:
+        return name == host.name and _close(host, offset)
+    return offset is not None and host.realtime_offset_ns is not None and _close(host, offset)
 
 
 def _close(host: Host, offset: int | None) -> bool:
@@ -199,7 +210,7 @@ def _close(host: Host, offset: int | None) -> bool:
     return abs(offset - host.realtime_offset_ns) <= SAME_BOOT_NS
 
 
-def _reference(surveys: list[Survey], hosts: dict[int, Host], plan: Plan) -> Host | None:
+def _reference(surveys: list[Survey], hosts: dict[int, Host]) -> Host | None:
     """The host whose BOOTTIME is the timeline: one that cannot be moved, else the first that tells its clocks."""
     candidates = [s for s in surveys if s.snapshots]
     pinned = [s for s in candidates if s.pinned]
@@ -230,11 +241,12 @@ def _to_timeline(task: Task, reference: Host | None, plan: Plan, said: Clock | N
     assert reference.realtime_offset_ns is not None
     if host.realtime_offset_ns is None:
         if clock != REALTIME:
+            names = " or ".join(sorted(h.label for h in plan.hosts if h.realtime_offset_ns is not None))
             raise InputError(
                 survey.path,
                 0,
-                f"its times are of its host's {clock}, and no trace of {host.label} ties that to another's clock. "
-                f"Add one, or say --clock {survey.path}={clock}@HOST",
+                f"it does not state what host's {clock.upper()} its times are of. If you know, say so: "
+                f"--clock {survey.path}={clock}@HOST, where HOST is {names}",
             )
         return Shift(added - reference.realtime_offset_ns)
     if clock == REALTIME:

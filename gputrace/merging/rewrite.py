@@ -14,40 +14,41 @@ import numpy as np
 from gputrace.merging import survey as numbers
 from gputrace.merging.survey import inflate_packets
 from gputrace.merging.timeshift import Times
-from gputrace.reading.fields import BYTES, VARINT, Malformed, encode_bytes, encode_integer, fields
-from gputrace.reading.layout import Events, put_sequences
+from gputrace.reading.fields import BYTES, VARINT, Malformed, encode_bytes, encode_integer, fields, well_formed
+from gputrace.reading.layout import Events, put_varints
 from gputrace.reading.packets import Packets, frame, packets
 from gputrace.reading.stream import ByteStream, Limits
 
 if TYPE_CHECKING:
     from gputrace.merging.plan import Task
+    from gputrace.record.replace import Write
 
-    Write = Callable[[bytes], object]
-
-_COPY_BYTES = 4 << 20
 _TRACE_PACKET = 1
 _SCOPED = range(64, 128)  # ids of clocks that mean something in their own sequence alone
 _PROCESS, _THREAD = 43, 44  # descriptors outside a track's
 
 
-def write(task: Task, write: Write, limits: Limits | None = None, progress: Callable[[int], object] = int) -> None:
-    """Write the packets of a task's trace. Raises `InputError` and what ``write`` raises.
+def write(task: Task, write: Write, limits: Limits | None = None, progress: Callable[[int], object] = int) -> str:
+    """Write the packets of a task's trace. Returns what is wrong with it beyond what its survey says, or "".
 
-    ``progress`` is given the bytes that each step read.
+    ``progress`` is given the bytes that each step read. Raises `InputError` and what ``write`` raises.
     """
     rewriter = Rewriter(task)
     with ByteStream(task.survey.path, limits) as stream:
-        if task.copies and task.survey.whole and not task.survey.gzipped:
-            for piece in rewriter.header(stream.read(task.survey.head_bytes)):
-                write(piece)
-            while chunk := stream.read(_COPY_BYTES):
-                write(chunk)
-                progress(len(chunk))
-            return
+        copies = task.copies and task.survey.tool == "gputrace"
+        if copies:
+            for packet in rewriter.header(stream.read(task.survey.head_bytes)):
+                write(packet)
+        taken = 0
         for batch in packets(stream):
-            for piece in rewriter.batch(batch):
+            pieces: Iterator[bytes | memoryview] = rewriter.checked(batch) if copies else rewriter.batch(batch)
+            for piece in pieces:
                 write(piece)
-            progress(len(batch.data))
+            progress(stream.taken - taken)
+            taken = stream.taken
+    if rewriter.malformed:
+        return f"{rewriter.malformed:,} of its packets are damaged and left out"
+    return f"{stream.torn}: what is before that is merged" if stream.torn and task.survey.whole else ""
 
 
 class Rewriter:
@@ -60,12 +61,23 @@ class Rewriter:
         # Of our own the snapshots were written already, at the front.
         self._keeps_snapshots = task.keeps_clocks and task.survey.tool != "gputrace"
         self._names: Any = None
+        self.malformed = 0
 
     def header(self, data: bytes) -> Iterator[bytes]:
         """Our header's packets, those left out that a merged trace has of its own."""
         batch, _, _ = frame(data)
         for start, end in batch.spans():
             yield self._framed(data, start, end)
+
+    def checked(self, batch: Packets) -> Iterator[memoryview]:
+        """A batch as it is, without the packets that would have the engine refuse the whole trace."""
+        view, at = memoryview(batch.data), 0
+        for k in np.flatnonzero(~Events(batch).is_event).tolist():
+            if not well_formed(batch.data, int(batch.bodies[k]), int(batch.ends[k])):
+                self.malformed += 1
+                yield view[at : int(batch.starts[k])]
+                at = int(batch.ends[k])
+        yield view[at : int(batch.ends[-1])]
 
     def batch(self, batch: Packets) -> Iterator[bytes]:
         """A batch as it is to be written, in pieces."""
@@ -89,7 +101,7 @@ class Rewriter:
             data = bytearray(batch.data)
             array = np.frombuffer(data, np.uint8)
             if self._times.skews:
-                self._times.move_events(array, batch, events)
+                self._times.move_events(array, events)
             self._put_sequences(array, batch, events, changed)
         return _pieces(data, batch, changed)
 
@@ -104,7 +116,7 @@ class Rewriter:
             of_width = hit & (events.width == width)
             fits = of_width & (new[at] < 1 << 7 * width)
             which = np.flatnonzero(fits)
-            put_sequences(array, batch.bodies[which], new[at[which]], width)
+            put_varints(array, batch.bodies[which] + 1, new[at[which]], width)
             for k in np.flatnonzero(of_width & ~fits).tolist():
                 body = bytes(array[int(batch.bodies[k]) : int(batch.ends[k])])
                 changed[k] = self._framed(body, 0, len(body), timed=True)
@@ -116,6 +128,7 @@ class Rewriter:
         try:
             return self._packet(data, int(start), int(end), timed)
         except Malformed:
+            self.malformed += 1
             return b""  # one such packet, and the engine refuses the trace
 
     def _packet(self, data: bytes, start: int, end: int, timed: bool) -> bytes:

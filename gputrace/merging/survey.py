@@ -19,6 +19,7 @@ from gputrace.reading.fields import BYTES, VARINT, Malformed, fields
 from gputrace.reading.layout import Events
 from gputrace.reading.packets import frame, packets
 from gputrace.reading.stream import ByteStream, Limits
+from gputrace.shards import NUMBER_LIMIT
 
 BOOTTIME, MONOTONIC, REALTIME = "boottime", "monotonic", "realtime"
 
@@ -102,11 +103,18 @@ def survey(path: str, limits: Limits | None = None) -> Survey:
 def _survey_perfetto(found: Survey, head: bytes, limits: Limits | None) -> None:
     found.tool, found.clock = "perfetto", BOOTTIME
     _own_header(found, head)
-    if found.tool == "gputrace" and not found.gzipped and _ends_whole(found.path) and "last_number" in found.facts:
-        found.whole = True
-        found.numbers = (int(found.facts["first_number"]), int(found.facts["last_number"]))
+    numbers = _numbers(found.facts)
+    if found.tool == "gputrace" and not found.gzipped and _ends_whole(found.path) and numbers:
+        found.whole, found.numbers = True, numbers
         return
     scan_packets(found, limits)
+
+
+def _numbers(facts: dict[str, Any]) -> tuple[int, int] | None:
+    first, last = facts.get("first_number"), facts.get("last_number")
+    if isinstance(first, int) and isinstance(last, int) and 0 <= first <= last < NUMBER_LIMIT:
+        return first, last
+    return None
 
 
 def scan_packets(found: Survey, limits: Limits | None = None) -> None:
@@ -209,8 +217,7 @@ class _Scan:
                 elif number == COMPRESSED and kind == BYTES:
                     self._inflate(data[value:stop], depth)
         except Malformed:
-            self.found.notes.append(f"the packet at byte {start:,} of a piece is malformed")
-            return
+            return  # whoever writes it says so
         if sequence and sequence != OWN_SEQUENCE:
             self.sequences.add(sequence)
         self._kinds |= numbers - {COMPRESSED}
@@ -301,7 +308,7 @@ def _take_metadata(found: Survey, event: chrome.Event) -> bool:
             found.recording = str(args["id"])
             found.base_ns = int(args["base_ns"]) + int(args["boottime_offset_ns"])
             found.snapshots = [ClockSnapshot(**{k: int(v) for k, v in row.items()}) for row in args["clocks"]]
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             return False
         found.tool, found.clock = "gputrace", BOOTTIME
     elif name == "gputrace.metadata" and "gputrace_version" in args:

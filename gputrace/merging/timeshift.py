@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gputrace.reading.fields import VARINT, fields
+from gputrace.reading.layout import put_varints
 
 if TYPE_CHECKING:
     from gputrace.merging.plan import Shift
     from gputrace.reading.layout import Events
-    from gputrace.reading.packets import Packets
 
 _BOOTTIME_ID = 6
 _CLOCK_ID = 58  # of TracePacketDefaults
-_TIMESTAMP_TAG = 0x40
 
 
 class _Own:
@@ -85,23 +84,13 @@ class Times:
         own.moved_ns += step
         return step
 
-    def move_events(self, array: Any, batch: Packets, events: Events) -> None:
+    def move_events(self, array: Any, events: Events) -> None:
         """Change the time steps of our events, in place."""
-        which = np.flatnonzero(events.is_event)
-        if not which.size:
+        if not events.which.size:
             return
-        padded = np.zeros(len(array) + 16, np.uint8)
-        padded[: len(array)] = array
-        length, at = _varints(padded, batch.bodies[which] + 1 + events.width[which] + 3)  # behind the event's tag
-        at = at + length
-        good = (at < batch.ends[which]) & (padded[np.minimum(at, len(array))] == _TIMESTAMP_TAG)
-        which, at = which[good], at[good] + 1
-        if not which.size:
-            return
-        steps, after = _varints(padded, at)
-        width = after - at
-        order = np.argsort(events.sequence[which], kind="stable")
-        sequence = events.sequence[which][order]
+        steps, width = events.time, events.time_width
+        order = np.argsort(events.sequence[events.which], kind="stable")
+        sequence = events.sequence[events.which][order]
         firsts = np.flatnonzero(np.r_[True, sequence[1:] != sequence[:-1]]).tolist()
         moved = steps.copy()
         for begin, end in zip(firsts, [*firsts[1:], len(order)], strict=True):
@@ -119,25 +108,8 @@ class Times:
             own.moved_ns += int(new.sum())
         for size in np.unique(width).tolist():
             rows = np.flatnonzero(width == size)
-            for step in range(size):
-                byte = moved[rows] >> 7 * step & 0x7F
-                array[at[rows] + step] = byte | (0x80 if step < size - 1 else 0)
+            put_varints(array, events.time_at[rows], moved[rows], size)
 
     def _all_on_timeline(self, ns: Any) -> Any:
         shift = self.on_timeline
         return ns + shift.offset_ns + np.rint((ns - shift.origin_ns) * shift.skew).astype(np.int64)
-
-
-def _varints(padded: Any, at: Any) -> tuple[Any, Any]:
-    """The varints that begin at places of an array, and where each ends."""
-    value = np.zeros(at.size, np.int64)
-    end = at.copy()
-    going = np.ones(at.size, bool)
-    for shift in range(0, 63, 7):
-        byte = padded[np.minimum(end, len(padded) - 1)].astype(np.int64)
-        value += np.where(going, (byte & 0x7F) << shift, 0)
-        end += going
-        going &= byte >= 0x80
-        if not going.any():
-            break
-    return value, end

@@ -10,11 +10,11 @@ group of the process it belongs to, so that arrows between the two stay whole.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
+from gputrace.merging.events import text
 from gputrace.merging.sorting import Sorter
 from gputrace.model import BEGIN, COUNTER, COUNTER_TRACK, END, GROUP, INSTANT, LANE, STREAM, THREAD, Track
 from gputrace.reading.chrome import time_ns
@@ -71,12 +71,12 @@ class Transfer:
             # Of slices that begin together the longest is the outermost; all else is in order as it stands.
             length = (time_ns(event.get("dur")) or 0) if phase == "X" else 0
             self._count += 1
-            self._sorter.add((ns, -length, self._count, orjson.dumps(event)))
+            self._sorter.add((ns, -length, self._count, text(event)))
 
     def write(self) -> None:
         """Write all of them. Raises OSError, and what exporters raise."""
-        for ns, negative_length, _, text in self._sorter:
-            self._write(orjson.loads(text), ns, -negative_length)
+        for ns, negative_length, _, line in self._sorter:
+            self._write(json.loads(line), ns, -negative_length)
         for row in self._rows.values():
             row.finish()
             self.lanes += row.overlaps
@@ -161,7 +161,7 @@ class Transfer:
             self._flow(event, ns, row)
 
     def _flow(self, event: Event, ns: int, row: _Row) -> None:
-        key = (event.get("cat"), event.get("id"))
+        key = (str(event.get("cat")), str(event.get("id")))
         if key not in self._flow_numbers:
             self._flow_numbers[key] = len(self._flow_numbers) + 1
         if not row.join(ns, self._flow_numbers[key], following=event["ph"] == "f" and event.get("bp") != "e"):
@@ -177,7 +177,7 @@ class Transfer:
             process, group = self._home(pid)
             row = _Row(process, process.open(STREAM, name, parent=group, lanes=True))
             self._rows[pid, "async", name] = row
-        key = (pid, event.get("cat"), str(id), name)
+        key = (pid, str(event.get("cat")), str(id), name)
         if event["ph"] in "bS":
             lane = row.empty_lane(ns)
             lane.begin(ns, name, _args(event), None)
@@ -202,7 +202,7 @@ class Transfer:
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 continue
             pid, name = event.get("pid"), str(event.get("name", ""))
-            key = (pid, "counter", name, series, event.get("id"))
+            key = (pid, "counter", name, series, str(event.get("id")))
             row = self._rows.get(key)
             if row is None:
                 process, group = self._home(pid)
@@ -381,5 +381,5 @@ def _args(event: Event) -> dict[str, Any] | None:
     if event.get("cat") and event["ph"] != "E":
         found["category"] = str(event["cat"])
     for key, value in args.items() if isinstance(args, dict) else ():
-        found[key] = value if isinstance(value, (bool, int, float, str)) else orjson.dumps(value).decode()
+        found[key] = value if isinstance(value, (bool, int, float, str)) else json.dumps(value, ensure_ascii=False)
     return found or None

@@ -53,6 +53,7 @@ class ChromeReader:
         self._data = b""
         self._at = 0  # in _data
         self._ended = False
+        self._torn = False
 
     def batches(self) -> Iterator[list[Event]]:
         """Lists of events in the order of the file. Raises `InputError` where the file is no such trace."""
@@ -135,7 +136,8 @@ class ChromeReader:
         return True
 
     def _note_tear(self) -> None:
-        if not self.stream.torn:
+        if not self.stream.torn and not self._torn:
+            self._torn = True
             what = "it is cut short" if self._ended else "no JSON follows"
             self.notes.append(f"from byte {self._place:,} on {what}")
 

@@ -31,6 +31,8 @@ TAG = 0x0A
 CHUNK_BYTES = 8 << 20
 #: Bytes a chain walks. Shorter: more of them start blind; longer: fewer run side by side.
 _LANE_BYTES = 8192
+#: A chain that found so many bytes no tags gives up: it is inside a long packet.
+_MOST_MISSES = 512
 #: Below so many bytes, one loop is quicker.
 _FEW_BYTES = 1 << 16
 #: More than the longest tag and length.
@@ -138,6 +140,7 @@ def _frame_side_by_side(data: bytes) -> tuple[Places, int, bool]:
     mark = np.frombuffer(marks, np.uint8)  # the same memory
     place = begins.copy()  # where each chain is
     astray = np.full(count, -1, np.int64)  # the last place where it found no tag
+    misses = np.zeros(count, np.int64)
     running = np.arange(count)
     while running.size:
         at = place[running]
@@ -152,11 +155,16 @@ def _frame_side_by_side(data: bytes) -> tuple[Places, int, bool]:
         else:
             mark[at[is_tag]] = 1
             following = np.where(is_tag, following, at + 1)
-            astray[running[~is_tag]] = at[~is_tag]
+            lost = running[~is_tag]
+            astray[lost] = at[~is_tag]
+            misses[lost] += 1
+            place[running] = following
+            running = running[(following < limits[running]) & (misses[running] < _MOST_MISSES)]
+            continue
         place[running] = following
         running = running[following < limits[running]]
     end, damaged = _fall_into_step(data, marks, begins.tolist(), limits.tolist(), place.tolist(), astray.tolist())
-    return np.flatnonzero(mark[:end]), end, damaged
+    return np.flatnonzero(mark[:end].view(np.bool_)), end, damaged
 
 
 def _follow_long(padded: NDArray[np.uint8], at: Places, size: int) -> Places:
@@ -199,12 +207,14 @@ def _fall_into_step(
             entry = true
         elif astray[lane] < true:
             entry = exits[lane]
-        else:  # damage, or the last bytes of the chunk
-            marks[true:size] = bytes(size - true)
-            walked, entry, damaged = _walk(data, true, size)
+        else:  # it went astray after this: there is damage, or it began blind and gave up
+            marks[true:limit] = bytes(limit - true)
+            walked, entry, damaged = _walk(data, true, limit)
             for i in walked:
                 marks[i] = 1
-            return entry, damaged
+            if entry < limit:
+                marks[limit:size] = bytes(size - limit)
+                return entry, damaged
         if entry > size:
             break
     if entry <= size:

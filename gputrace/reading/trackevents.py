@@ -125,7 +125,7 @@ class TrackEvents:
         elif packet.HasField("chrome_events"):
             for item in packet.chrome_events.metadata:
                 fields = [value for field, value in item.ListFields() if field.name.endswith("_value")]
-                self.metadata[item.name] = fields[0] if fields else None
+                self.metadata[as_text(item.name)] = fields[0] if fields else None
         else:
             for field, _ in packet.ListFields():
                 if field.name not in _KNOWN:
@@ -145,11 +145,11 @@ class TrackEvents:
 
     def _intern(self, data: Any, sequence: _Sequence) -> None:
         for item in data.event_names:
-            sequence.names[item.iid] = item.name
+            sequence.names[item.iid] = as_text(item.name)
         for item in data.event_categories:
-            sequence.categories[item.iid] = item.name
+            sequence.categories[item.iid] = as_text(item.name)
         for item in data.debug_annotation_names:
-            sequence.keys[item.iid] = item.name
+            sequence.keys[item.iid] = as_text(item.name)
         for item in data.debug_annotation_string_values:
             sequence.strings[item.iid] = item.str.decode("utf-8", "replace")
 
@@ -180,18 +180,20 @@ class TrackEvents:
         if track.place is not None:
             return track.place
         descriptor = track.descriptor
-        name = descriptor.name or descriptor.static_name or descriptor.atrace_name
+        name = as_text(descriptor.name or descriptor.static_name or descriptor.atrace_name)
         if descriptor.HasField("thread"):
             pid, tid = descriptor.thread.pid, descriptor.thread.tid
             track.place = pid, tid
-            self._say(out, "thread_name", pid, tid, name=descriptor.thread.thread_name or name)
+            self._say(out, "thread_name", pid, tid, name=as_text(descriptor.thread.thread_name) or name)
         elif descriptor.HasField("process"):
             process = descriptor.process
             track.place = process.pid, 0
-            self._say(out, "process_name", process.pid, 0, name=process.process_name or name)
+            self._say(out, "process_name", process.pid, 0, name=as_text(process.process_name) or name)
             self._say(out, "process_sort_index", process.pid, 0, sort_index=process.legacy_sort_index)
             if process.cmdline:
-                self._say(out, "gputrace.process", process.pid, 0, command_line=list(process.cmdline))
+                self._say(
+                    out, "gputrace.process", process.pid, 0, command_line=[as_text(word) for word in process.cmdline]
+                )
         else:
             parent = (0, 0)
             if descriptor.parent_uuid and depth < 64:
@@ -202,7 +204,7 @@ class TrackEvents:
                 owner = f" ({parent[0]})" if parent[0] else ""
                 self._say(out, "process_name", track.place[0], 0, name=f"{name}{owner}")
                 if descriptor.description:
-                    labels = ", ".join(descriptor.description.splitlines())
+                    labels = ", ".join(as_text(descriptor.description).splitlines())
                     self._say(out, "process_labels", track.place[0], 0, labels=labels)
             elif descriptor.HasField("counter"):
                 track.place = parent[0], 0
@@ -233,10 +235,10 @@ class TrackEvents:
             descriptor = self._tracks[uuid].descriptor
             fields = [value for field, value in event.ListFields() if field.name.endswith("counter_value")]
             value = fields[0] if fields else 0
-            unit = descriptor.counter.unit_name or {1: "ns", 2: "count", 3: "bytes"}.get(
+            unit = as_text(descriptor.counter.unit_name) or {1: "ns", 2: "count", 3: "bytes"}.get(
                 descriptor.counter.unit, "value"
             )
-            out.append({"ph": "C", "pid": pid, "name": descriptor.name, "args": {unit: value}, "ts_ns": ns})
+            out.append({"ph": "C", "pid": pid, "name": as_text(descriptor.name), "args": {unit: value}, "ts_ns": ns})
             return
         args = self._args(event, sequence)
         made: Event = {**place, "ts_ns": ns}
@@ -244,8 +246,11 @@ class TrackEvents:
             made["ph"] = "E"
         elif event.type in (_BEGIN, _INSTANT):
             made["ph"] = "B" if event.type == _BEGIN else "i"
-            made["name"] = event.name or sequence.names.get(event.name_iid, "")
-            categories = [*event.categories, *(sequence.categories.get(id, "") for id in event.category_iids)]
+            made["name"] = as_text(event.name) or sequence.names.get(event.name_iid, "")
+            categories = [
+                *map(as_text, event.categories),
+                *(sequence.categories.get(id, "") for id in event.category_iids),
+            ]
             if categories:
                 made["cat"] = ",".join(categories)
             if event.type == _INSTANT:
@@ -272,14 +277,14 @@ class TrackEvents:
     def _args(self, event: Any, sequence: _Sequence) -> dict[str, Any]:
         args: dict[str, Any] = {}
         for item in event.debug_annotations:
-            name = item.name or sequence.keys.get(item.name_iid, "")
+            name = as_text(item.name) or sequence.keys.get(item.name_iid, "")
             args[name] = self._value(item, sequence)
         return args
 
     def _value(self, item: Any, sequence: _Sequence, depth: int = 0) -> Any:
         if item.dict_entries and depth < 32:
             return {
-                entry.name or sequence.keys.get(entry.name_iid, ""): self._value(entry, sequence, depth + 1)
+                as_text(entry.name) or sequence.keys.get(entry.name_iid, ""): self._value(entry, sequence, depth + 1)
                 for entry in item.dict_entries
             }
         if item.array_values and depth < 32:
@@ -288,6 +293,11 @@ class TrackEvents:
             if field.name == "string_value_iid":
                 return sequence.strings.get(value, "")
             if field.name.endswith("_value"):
-                return value
+                return as_text(value) if isinstance(value, (str, bytes)) else value
         kind = item.WhichOneof("value") if "value" in item.DESCRIPTOR.oneofs_by_name else None
         return getattr(item, kind) if kind else None
+
+
+def as_text(value: str | bytes) -> str:
+    """A string field's value: protobuf gives bytes where they are no UTF-8."""
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")

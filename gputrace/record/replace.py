@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import IO
 
-    Write = Callable[[bytes], object]
+    Write = Callable[[bytes | memoryview], int]
 
 
 class replacing:
@@ -29,7 +29,9 @@ class replacing:
         self._finish: Callable[[], object] = int
 
     def __enter__(self) -> Write:
-        self._file = open(self._new, "wb", opener=_opener_like(self._path))
+        if os.path.lexists(self._new):
+            os.unlink(self._new)  # of a write that was killed, or put there by somebody who would read along
+        self._file = open(self._new, "xb", opener=_opener_like(self._path))
         if not self._gzip:
             return self._file.write
         write, self._finish = _compressing(self._file)
@@ -50,7 +52,7 @@ class replacing:
                 os.unlink(self._new)  # gives a full disk its room back
 
 
-def _compressing(file: IO[bytes]) -> tuple[Callable[[bytes], int], Callable[[], int]]:
+def _compressing(file: IO[bytes]) -> tuple[Write, Callable[[], int]]:
     """A write and a finish that gzip into ``file``. No name and no time inside: the same bytes each time."""
     import zlib
 
@@ -59,13 +61,17 @@ def _compressing(file: IO[bytes]) -> tuple[Callable[[bytes], int], Callable[[], 
 
 
 def _opener_like(output: str) -> Callable[[str, int], int]:
-    """Opens files with the permissions of the output that will be replaced, else those of any new file."""
-    mode = os.stat(output).st_mode & 0o777 if os.path.exists(output) else None
+    """Opens new files with the permissions of the output that will be replaced if that is ours, else those of any."""
+    try:
+        status = os.stat(output)
+        mode = status.st_mode & 0o777 if status.st_uid == os.geteuid() else None
+    except FileNotFoundError:
+        mode = None
 
     def opener(path: str, flags: int) -> int:
-        file = os.open(path, flags | os.O_NOFOLLOW, 0o666)
+        file = os.open(path, flags | os.O_NOFOLLOW, 0o666 if mode is None else mode)
         if mode is not None:
-            os.fchmod(file, mode)
+            os.fchmod(file, mode)  # whatever the umask took
         return file
 
     return opener
