@@ -9,6 +9,7 @@ import pytest
 
 import gputrace
 from gputrace import collector, hot
+from tests.hot.twin import room_for
 from tests.recorded import recording
 
 
@@ -40,18 +41,15 @@ def test_more_host_spans_than_are_kept(tmp_path: Path) -> None:
     """A collector that gets no turn: spans beyond the bound are not recorded, and counted."""
     most, opened = 20_000, 25_000
     with (
-        mock.patch.object(hot, "MOST_SPANS", most),
+        room_for(most),
         recording(tmp_path, "host", check=False) as run,
         mock.patch.object(collector.Collector, "start", return_value=False),
     ):
-        for n in range(opened):
-            with gputrace.span("x") as span:
-                if n == opened - 1:
-                    assert not isinstance(span, hot.Span)
-        del span
-        assert sum(len(thread.edges) for thread in hot.threads()) <= 2 * most
-    assert run.report["slices"] == most
-    assert run.report["dropped"] == 5000
+        for _ in range(opened):
+            with gputrace.span("x"):
+                pass
+    assert 0.7 * most <= run.report["slices"] <= most
+    assert run.report["slices"] + run.report["dropped"] == opened
     assert run.report["unfinished"] == 0
 
 
@@ -64,7 +62,7 @@ def test_room_comes_back(tmp_path: Path) -> None:
             with gputrace.span("early", stream):
                 pass
         run.gpu.behind = False
-        while any(queue.entries for queue in hot.queues().values()):
+        while not hot.idle():
             pass
         for _ in range(10):
             with gputrace.span("late", stream):
@@ -101,7 +99,14 @@ def test_a_span_that_is_not_recorded_is_still_a_span(tmp_path: Path) -> None:
         gputrace.failure("f")
 
     use_all()
-    with mock.patch.object(hot, "MOST_SPANS", 0), recording(tmp_path, "host", check=False) as run:
+    with (
+        room_for(0),
+        recording(tmp_path, "host", check=False) as run,
+        mock.patch.object(collector.Collector, "start", return_value=False),
+    ):
+        while not hot.stats().dropped_spans:
+            with gputrace.span("fills what there is"):
+                pass
         use_all()
-    assert run.report["dropped"] > 0
-    assert run.report["slices"] == 0
+    assert run.report["dropped"] > 7
+    assert {s.name for s in run.slices} <= {"fills what there is"}

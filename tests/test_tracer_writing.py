@@ -13,8 +13,10 @@ from typing import IO, Any
 import pytest
 
 import gputrace
+from gputrace import hot
 from gputrace.model import Exporter, Process, Recording, Track
 from tests.engine import Engine, assert_clean, slices
+from tests.hot.twin import records
 from tests.recorded import recording
 
 ROOT = Path(__file__).parents[1]
@@ -63,8 +65,6 @@ for _where in WHERE:
 def test_an_exporter_that_raises(tmp_path: Path, where: str, capfd: pytest.CaptureFixture[str]) -> None:
     import threading
 
-    from gputrace import hot
-
     def work() -> None:
         with gputrace.span("in a thread"):
             pass
@@ -76,7 +76,7 @@ def test_an_exporter_that_raises(tmp_path: Path, where: str, capfd: pytest.Captu
             thread = threading.Thread(target=work)
             thread.start()
             thread.join()
-        while any(buffer.edges for buffer in hot.threads()) and isinstance(gputrace.span("probe"), hot.Span):
+        while not hot.idle() and records():
             pass  # until the collector took all, or gave up
         for n in range(50):
             with gputrace.span("after", stream, n=n):
@@ -131,13 +131,14 @@ FULL = """
 import resource, sys, time
 import gputrace
 from gputrace import hot
+from tests.hot.twin import records
 
 with gputrace.trace(sys.argv[1], device="host") as trace:
     for n in range(1000):
         with gputrace.span(f"early {n}"):
             pass
     deadline = time.monotonic() + 20
-    while any(t.edges for t in hot.threads()) and time.monotonic() < deadline:
+    while not hot.idle() and time.monotonic() < deadline:
         time.sleep(0.001)
     time_to_write = time.monotonic() + 0.2
     while time.monotonic() < time_to_write:
@@ -148,7 +149,7 @@ with gputrace.trace(sys.argv[1], device="host") as trace:
         with gputrace.span(f"late {n}"):
             pass
     deadline = time.monotonic() + 20
-    while isinstance(gputrace.span("probe"), hot.Span) and time.monotonic() < deadline:
+    while records() and time.monotonic() < deadline:
         with gputrace.span("until it is noticed"):
             time.sleep(0.001)
     with gputrace.span("off by now"):
