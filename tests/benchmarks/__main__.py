@@ -26,6 +26,7 @@ from tests.benchmarks import (
     busy_thread,
     cpu_time,
     host_cost,
+    load,
     memory,
     off,
     peer_writing,
@@ -44,6 +45,7 @@ TIME = "Time"
 WRITING = "Writing"
 MEMORY = "Memory"
 STARTUP = "Start-up"
+LOAD = "Load"
 
 
 class Benchmark(NamedTuple):
@@ -66,6 +68,7 @@ BENCHMARKS = {
     "memory": Benchmark(MEMORY, memory.measure),
     "long": Benchmark(MEMORY, memory.measure_long, only_long=True),
     "startup": Benchmark(STARTUP, startup.measure),
+    "load": Benchmark(LOAD, load.measure),
     "peers": Benchmark("A host slice beside its peers, in the same units", peers.measure, each_twin=False),
     "peer_writing": Benchmark("Writing beside its peers, events", peer_writing.measure, each_twin=False),
 }
