@@ -98,8 +98,24 @@ uint64_t queue_length(struct queue *queue) {
     return atomic_load_explicit(&queue->pushed, memory_order_acquire) - queue->popped;
 }
 
+/* A device's callables are its tracer's, which has the device: a cycle, for the collector of garbage. */
+static int queue_traverse(PyObject *object, visitproc visit, void *arg) {
+    struct queue *queue = (struct queue *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT((PyObject *)queue->device);
+    Py_VISIT(queue->native);
+    Py_VISIT(queue->lanes.open_lane);
+    return 0;
+}
+
+static int queue_clear(PyObject *object) {
+    Py_CLEAR(((struct queue *)object)->lanes.open_lane);
+    return 0;
+}
+
 static void queue_dealloc(PyObject *object) {
     struct queue *queue = (struct queue *)object;
+    PyObject_GC_UnTrack(object);
     for (struct chunk *chunk = queue->oldest, *next; chunk; chunk = next) {
         next = chunk->next;
         for (uint32_t i = chunk->taken; i < chunk->count; i++)
@@ -124,7 +140,7 @@ static void queue_dealloc(PyObject *object) {
     Py_XDECREF(queue->refused);
     Py_XDECREF((PyObject *)queue->device);
     PyTypeObject *type = Py_TYPE(object);
-    PyObject_Free(object);
+    PyObject_GC_Del(object);
     Py_DECREF(type);
 }
 
@@ -189,10 +205,14 @@ static PyGetSetDef queue_getset[] = {
     {"tracks", queue_get_tracks, NULL, "The tracks of its lanes.", NULL},
     {0},
 };
-static PyType_Slot queue_slots[] = {
-    {Py_tp_dealloc, queue_dealloc}, {Py_tp_methods, queue_methods}, {Py_tp_getset, queue_getset}, {0, NULL}};
+static PyType_Slot queue_slots[] = {{Py_tp_dealloc, queue_dealloc},
+                                    {Py_tp_traverse, queue_traverse},
+                                    {Py_tp_clear, queue_clear},
+                                    {Py_tp_methods, queue_methods},
+                                    {Py_tp_getset, queue_getset},
+                                    {0, NULL}};
 static PyType_Spec queue_spec = {"gputrace.hot._hot.StreamQueue", sizeof(struct queue), 0,
-                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, queue_slots};
+                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, queue_slots};
 
 /* Devices. */
 
@@ -222,17 +242,34 @@ static PyObject *device_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     return (PyObject *)device;
 }
 
+static int device_traverse(PyObject *object, visitproc visit, void *arg) {
+    struct device *device = (struct device *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(device->record_raw);
+    Py_VISIT(device->capturing_raw);
+    Py_VISIT(device->elapsed_raw);
+    Py_VISIT(device->make);
+    return 0;
+}
+
+static int device_clear(PyObject *object) {
+    struct device *device = (struct device *)object;
+    Py_CLEAR(device->record_raw);
+    Py_CLEAR(device->capturing_raw);
+    Py_CLEAR(device->elapsed_raw);
+    Py_CLEAR(device->make);
+    return 0;
+}
+
 static void device_dealloc(PyObject *object) {
     struct device *device = (struct device *)object;
+    PyObject_GC_UnTrack(object);
     for (struct slab *slab = device->slabs, *next; slab; slab = next) {
         next = slab->next;
         for (size_t i = 0; i < slab->count; i++) window_clear(&slab->windows[i]);
         free(slab);
     }
-    Py_XDECREF(device->record_raw);
-    Py_XDECREF(device->capturing_raw);
-    Py_XDECREF(device->elapsed_raw);
-    Py_XDECREF(device->make);
+    device_clear(object);
     PyTypeObject *type = Py_TYPE(object);
     freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
     free_object(object);
@@ -276,7 +313,7 @@ static PyObject *device_queue(PyObject *object, PyObject *args) {
     PyObject *native, *handle, *open_lane;
     unsigned long long address;
     if (!PyArg_ParseTuple(args, "OOKO", &native, &handle, &address, &open_lane)) return NULL;
-    struct queue *queue = PyObject_New(struct queue, queue_type);
+    struct queue *queue = PyObject_GC_New(struct queue, queue_type);
     if (!queue) return NULL;
     memset((char *)queue + sizeof(PyObject), 0, sizeof *queue - sizeof(PyObject));
     queue->device = (struct device *)Py_NewRef(object);
@@ -284,6 +321,7 @@ static PyObject *device_queue(PyObject *object, PyObject *args) {
     queue->handle = Py_NewRef(handle);
     queue->stream = (void *)(uintptr_t)address;
     queue->lanes.open_lane = Py_NewRef(open_lane);
+    PyObject_GC_Track((PyObject *)queue);
     if (PyList_Append(core.all_queues, (PyObject *)queue)) Py_CLEAR(queue);
     return (PyObject *)queue;
 }
@@ -317,10 +355,13 @@ static PyGetSetDef device_getset[] = {
 };
 static PyType_Slot device_slots[] = {{Py_tp_new, device_new},
                                      {Py_tp_dealloc, device_dealloc},
+                                     {Py_tp_traverse, device_traverse},
+                                     {Py_tp_clear, device_clear},
                                      {Py_tp_methods, device_methods},
                                      {Py_tp_getset, device_getset},
                                      {0, NULL}};
-static PyType_Spec device_spec = {"gputrace.hot._hot.Device", sizeof(struct device), 0, Py_TPFLAGS_DEFAULT, device_slots};
+static PyType_Spec device_spec = {"gputrace.hot._hot.Device", sizeof(struct device), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, device_slots};
 
 bool streams_start(void) {
     queue_type = (PyTypeObject *)PyType_FromSpec(&queue_spec);
