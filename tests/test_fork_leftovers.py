@@ -49,22 +49,3 @@ print("well", trace.summary.unfinished, trace.summary.told)
 """
     assert run(program, output) == "well 0 []\n"
     assert all(s.dur >= 0 for s in load(output))
-
-
-def test_pools_of_the_parent_are_not_kept_alive_in_the_child(tmp_path: Path) -> None:
-    program = """
-stream = default_gpu().stream()
-with gputrace.trace(sys.argv[1], device="simulated"):
-    for _ in range(50):
-        with gputrace.span("x", stream):
-            pass
-    pid = os.fork()
-    if not pid:
-        counts = []
-        for _ in range(4):
-            gc.collect()
-            counts.append(sum(type(each) is hot.Span for each in gc.get_objects()))
-        os._exit(0 if counts[-1] == 0 else 1)
-    print(wait(pid))
-"""
-    assert run(program, tmp_path / "t.pftrace") == "0\n"

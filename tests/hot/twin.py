@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import importlib.util
 import os
-import pickle
 import subprocess
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,7 +38,7 @@ def environment(twin: str) -> dict[str, str]:
 
 
 def in_twin(twin: str) -> Callable[[Test], Test]:
-    """Run the decorated test under a twin. Its arguments must pickle. Its failure is the test's own."""
+    """Run the decorated test under a twin: if not in this process, in a pytest of its own."""
 
     def decorate(test: Test) -> Test:
         @functools.wraps(test)
@@ -50,16 +47,13 @@ def in_twin(twin: str) -> Callable[[Test], Test]:
                 return test(*args, **kwargs)
             if twin not in TWINS:
                 pytest.skip("no compiled part is built here")
+            me = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
+            command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", me]
             done = subprocess.run(
-                [sys.executable, "-m", "tests.hot.twin"],
-                input=pickle.dumps((twin, test.__module__, test.__qualname__, args, kwargs)),
-                capture_output=True,
-                cwd=ROOT,
-                env=environment(twin),
-                timeout=LIMIT_S,
+                command, capture_output=True, text=True, cwd=ROOT, env=environment(twin), timeout=LIMIT_S
             )
             if done.returncode:
-                pytest.fail((done.stdout + done.stderr).decode(errors="replace"), pytrace=False)
+                pytest.fail(done.stdout + done.stderr, pytrace=False)
             return None
 
         return run  # type: ignore[return-value]
@@ -96,23 +90,3 @@ def room_for(spans: int) -> Iterator[None]:
 
         with mock.patch.object(hosttrace, "MOST_SPANS", spans), mock.patch.object(pure, "MOST_SPANS", spans):
             yield
-
-
-def main() -> None:
-    from tests.fake_driver.worker import explain_asserts
-
-    explain_asserts()
-    twin, module, name, args, kwargs = pickle.load(sys.stdin.buffer)
-    assert twin == hot.TWIN, hot.WHY
-    test: Any = importlib.import_module(module)
-    for part in name.split("."):
-        test = getattr(test, part)
-    try:
-        test.__wrapped__(*args, **kwargs)
-    except BaseException:
-        traceback.print_exc()
-        sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()
