@@ -48,10 +48,14 @@ def tell(summary: Summary, quiet: bool) -> None:
     cut = ""
     if summary.cut_short:
         were, their = ("was", "its") if summary.cut_short == 1 else ("were", "their")
-        cut = (
-            f"; {_many(summary.cut_short, 'process', 'processes')} {were} killed, or left by os._exit or exec: "
-            f"{their} last slices may be missing"
-        )
+        if summary.kept < summary.cut_short:
+            missing = f"{their} last slices may be missing"
+        elif summary.windows:
+            missing = f"{their} host slices are all there, {their} last GPU windows may be missing"
+        else:
+            missing = f"{their} host slices are all there"
+        how = f"{were} killed, or left by os._exit or exec"
+        cut = f"; {_many(summary.cut_short, 'process', 'processes')} {how}: {missing}"
     opening = "; open it in https://ui.perfetto.dev" if summary.path.lower().endswith(_OPENS_IN_UI) else ""
     say(f"wrote {_short(summary.path)}: {', '.join(facts)}{cut}{opening}")
 

@@ -85,11 +85,11 @@ class Summary:
     """What a recording came to: counts are of all its processes, sizes in bytes, times in ns.
 
     ``path`` is "" where nothing was written, because no process traced anything. ``processes`` counts those whose
-    shards hold something, ``started`` the Python processes that could have. Every other number is a lower bound where
-    a process did not come to a clean end: ``cut_short`` counts those that were killed, or left by `os._exit` or exec,
-    and whose shards hold something; ``unreported`` those that could write no more, as on a full disk; ``silent`` those
-    that left nothing; ``running`` names those that still run, and then the shards are kept in ``folder``. ``told`` are
-    messages, the processes' and ours.
+    shards hold something, ``started`` the Python processes that could have. Every other number is a lower bound where a
+    process did not come to a clean end: ``cut_short`` counts those that were killed, or left by `os._exit` or exec, and
+    whose shards hold something, ``kept`` those of them whose every host slice was found in a ring; ``unreported`` those
+    that could write no more, as on a full disk; ``silent`` those that left nothing; ``running`` names those that still
+    run, and then the shards are kept in ``folder``. ``told`` are messages, the processes' and ours.
 
     Of what was recorded: ``command``, its command line; ``nested``, the outputs of recordings inside this one; where
     no Python was seen, ``heirs``, the processes that still run and might start one. ``failed_to_trace`` says whether a
@@ -104,6 +104,7 @@ class Summary:
         self.processes = 0
         self.started = 0
         self.cut_short = 0
+        self.kept = 0
         self.unreported = 0
         self.silent = 0
         self.running: list[str] = []
@@ -355,7 +356,7 @@ def _add_cut_short(
 ) -> None:
     """Count the processes that neither run nor came to a clean end."""
     images = {number: f"of {number}" for number in folder.numbers()} | dict(folder.writers())
-    failures = folder.failures()
+    failures, rings = folder.failures(), set(folder.rings())
     # A process may take further numbers and leave them empty.
     heard = {images[number] for number in (*shards, *reports) if number in images}
     for number in folder.numbers():
@@ -369,6 +370,7 @@ def _add_cut_short(
             )
         elif number in shards:
             summary.cut_short += 1
+            summary.kept += number in rings
         elif images[number] not in heard:
             summary.silent += 1
 
