@@ -263,6 +263,9 @@ def _finish(
         size = join(folder, output, exporter, gzip=gzip, metadata=metadata, salvaged=salvaged, progress=progress)
     except Exception as error:  # a third party's exporter may raise anything
         what = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        if summary is None:  # not even what killed processes left could be drawn, as where the disk is full
+            with contextlib.suppress(Exception):
+                summary = _add_up(folder, set(), {})
         parts = [f"cannot write {output}: {what}", *(summary.told if summary else []), _how_to_recover(folder, output)]
         if summary and _all_there(summary):
             parts.insert(1, "Nothing recorded is lost")

@@ -57,6 +57,7 @@ def open_spans():
                 stream.launch(1000)
                 gputrace.counter("n", 1)
         gputrace.window("abandoned", stream).abandon()
+        time.sleep(0.005)  # new streams are rare, and each of them stays
 
 opening = [threading.Thread(target=open_spans) for _ in range({OPENING})]
 forking = [threading.Thread(target=fork, args=(k * {FORKS_A_THREAD},)) for k in range({FORKING})]
