@@ -100,7 +100,7 @@ static inline size_t varint_size(uint64_t value) {
 }
 
 static inline uint8_t *bytes(uint8_t *at, const void *from, size_t count) {
-    memcpy(at, from, count);
+    if (count) memcpy(at, from, count); /* an empty one may have no address */
     return at + count;
 }
 
