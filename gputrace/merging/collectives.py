@@ -18,6 +18,8 @@ import numpy as np
 from gputrace.merging.plan import Shift
 from gputrace.reading import recognise
 from gputrace.reading.chrome import ChromeReader, time_ns
+from gputrace.reading.layout import Events
+from gputrace.reading.packets import packets
 from gputrace.reading.stream import ByteStream, Limits
 from gputrace.reading.trackevents import MADE_UP, TrackEvents
 
@@ -140,7 +142,10 @@ def leaving_times(task: Task, wanted: re.Pattern[str], limits: Limits | None = N
     found: dict[Any, Series] = defaultdict(lambda: defaultdict(list))
     open_slices: dict[tuple[Any, Any], list[str]] = defaultdict(list)
     with ByteStream(task.survey.path, limits) as stream:
-        reader = ChromeReader(stream) if task.survey.kind == recognise.CHROME else TrackEvents(stream)
+        if task.survey.kind == recognise.CHROME:
+            reader: ChromeReader | TrackEvents = ChromeReader(stream)
+        else:
+            reader = TrackEvents(stream, _sequences_with(task, wanted, limits))
         for batch in reader.batches():
             for event in batch:
                 phase = event.get("ph")
@@ -165,6 +170,24 @@ def leaving_times(task: Task, wanted: re.Pattern[str], limits: Limits | None = N
         for times in series.values():
             times.sort()
     return list(found.values())
+
+
+def _sequences_with(task: Task, wanted: re.Pattern[str], limits: Limits | None) -> set[int] | None:
+    """The packet sequences of a trace of ours in which a wanted name is defined; None: look at all."""
+    if task.survey.tool != "gputrace":
+        return None
+    found: set[int] = set()
+    with ByteStream(task.survey.path, limits) as stream:
+        for batch in packets(stream):
+            events = Events(batch)
+            behind = events.time_at + events.time_width
+            for k in np.flatnonzero(behind < batch.ends[events.which]).tolist():
+                which = int(events.which[k])
+                names = batch.data[int(behind[k]) : int(batch.ends[which])]
+                # Lengths and tags lie between the names, so a pattern that is tied to a name's ends is not tried here.
+                if wanted is not USUAL or wanted.search(names.decode("latin-1")):
+                    found.add(int(events.sequence[which]))
+    return found
 
 
 def _earliest(of_ranks: list[Series]) -> Series:

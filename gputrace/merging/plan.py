@@ -306,13 +306,13 @@ def _spread_sequences(plan: Plan) -> None:
     """Give new ids where two inputs use the same. Those that can be copied as they are choose first."""
     plan.taken.add(OWN_SEQUENCE)
     packets = [task for task in plan.tasks if task.survey.kind == recognise.PERFETTO]
-    for task in packets:
-        if task.survey.numbers is not None:
-            low, high = task.survey.sequence_range()
-            if any(low <= last and first <= high for first, last in plan.ranges):
-                task.survey.numbers = None  # to be looked at after all
-            else:
-                plan.ranges.append((low, high))
+    ranged = [task for task in packets if task.survey.numbers is not None]
+    ranges = [task.survey.sequence_range() for task in ranged]
+    for k, (task, (first, last)) in enumerate(zip(ranged, ranges, strict=True)):
+        if any(first <= end and begin <= last for begin, end in ranges[:k] + ranges[k + 1 :]):
+            task.survey.numbers = None  # to be looked at after all: few ids of a range are in use
+        else:
+            plan.ranges.append((first, last))
     rest = [task for task in packets if task.survey.numbers is None]
     for task in rest:
         if not task.survey.sequences and task.survey.whole:

@@ -14,7 +14,7 @@ import numpy as np
 from gputrace.merging import survey as numbers
 from gputrace.merging.survey import inflate_packets
 from gputrace.merging.timeshift import Times
-from gputrace.reading.fields import BYTES, VARINT, Malformed, encode_bytes, encode_integer, fields, well_formed
+from gputrace.reading.fields import BYTES, VARINT, Malformed, encode_bytes, encode_integer, fields
 from gputrace.reading.layout import Events, put_varints
 from gputrace.reading.packets import Packets, frame, packets
 from gputrace.reading.stream import ByteStream, Limits
@@ -35,15 +35,17 @@ def write(task: Task, write: Write, limits: Limits | None = None, progress: Call
     """
     rewriter = Rewriter(task)
     with ByteStream(task.survey.path, limits) as stream:
-        copies = task.copies and task.survey.tool == "gputrace"
+        copies = task.copies and task.survey.tool == "gputrace" and task.survey.whole
         if copies:
             for packet in rewriter.header(stream.read(task.survey.head_bytes)):
                 write(packet)
         taken = 0
         for batch in packets(stream):
-            pieces: Iterator[bytes | memoryview] = rewriter.checked(batch) if copies else rewriter.batch(batch)
-            for piece in pieces:
-                write(piece)
+            if copies:  # what lies in its packets is the writer's affair: looking at each would take as long again
+                write(memoryview(batch.data)[: int(batch.ends[-1])])
+            else:
+                for piece in rewriter.batch(batch):
+                    write(piece)
             progress(stream.taken - taken)
             taken = stream.taken
     if rewriter.malformed:
@@ -69,33 +71,22 @@ class Rewriter:
         for start, end in batch.spans():
             yield self._framed(data, start, end)
 
-    def checked(self, batch: Packets) -> Iterator[memoryview]:
-        """A batch as it is, without the packets that would have the engine refuse the whole trace."""
-        view, at = memoryview(batch.data), 0
-        for k in np.flatnonzero(~Events(batch).is_event).tolist():
-            if not well_formed(batch.data, int(batch.bodies[k]), int(batch.ends[k])):
-                self.malformed += 1
-                yield view[at : int(batch.starts[k])]
-                at = int(batch.ends[k])
-        yield view[at : int(batch.ends[-1])]
-
     def batch(self, batch: Packets) -> Iterator[bytes]:
         """A batch as it is to be written, in pieces."""
         events = Events(batch)
         slow = np.flatnonzero(~events.is_event)
-        spans = list(batch.spans()) if slow.size else []
         changed: dict[int, bytes] = {}
         since: dict[int, int] = {}  # by sequence that began to have absolute times: the packet that says so
         for k in slow.tolist():
             before = len(self._times.absolute)
-            changed[k] = self._framed(batch.data, *spans[k])
+            changed[k] = self._framed(batch.data, batch.bodies[k], batch.ends[k])
             if len(self._times.absolute) != before:
                 since[int(events.sequence[k])] = k
         for sequence in self._times.absolute if self._times.moves else ():
             of_it = np.flatnonzero(events.is_event & (events.sequence == sequence))
             for k in of_it[of_it > since.get(sequence, -1)].tolist():
                 events.is_event[k] = False
-                changed[k] = self._framed(batch.data, *spans[k] if spans else (batch.bodies[k], batch.ends[k]))
+                changed[k] = self._framed(batch.data, batch.bodies[k], batch.ends[k])
         data: bytes | bytearray = batch.data
         if self._task.sequences or self._times.skews:
             data = bytearray(batch.data)
@@ -123,7 +114,7 @@ class Rewriter:
 
     # One packet.
 
-    def _framed(self, data: bytes, start: int, end: int, *, timed: bool = False) -> bytes:
+    def _framed(self, data: bytes, start: Any, end: Any, *, timed: bool = False) -> bytes:
         """A packet with its tag; nothing if it is left out. ``timed``: its time is the timeline's already."""
         try:
             return self._packet(data, int(start), int(end), timed)

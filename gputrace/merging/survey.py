@@ -124,9 +124,8 @@ def scan_packets(found: Survey, limits: Limits | None = None) -> None:
         for batch in packets(stream):
             events = Events(batch)
             scan.sequences.update(np.unique(events.sequence[events.is_event]).tolist())
-            spans = list(batch.spans())
             for k in np.flatnonzero(~events.is_event).tolist():
-                scan.packet(batch.data, *spans[k])
+                scan.packet(batch.data, int(batch.bodies[k]), int(batch.ends[k]))
         if stream.torn:
             found.notes.append(f"{stream.torn}: what is before that is merged")
     scan.finish()

@@ -10,12 +10,14 @@ own (a GPU) a process, as Chrome's format knows no others. https://perfetto.dev/
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
+import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-from gputrace.reading.packets import frame, packets
+from gputrace.reading.layout import Events
+from gputrace.reading.packets import Packets, frame, packets
 from gputrace.reading.stream import ByteStream
 
 Event = dict[str, Any]
@@ -66,11 +68,12 @@ class TrackEvents:
     """The events of a stream. Times are BOOTTIME in ns, under "ts_ns" in place of "ts"; counts are good at the end.
 
     ``left_out`` counts packets by the field that made them unreadable here; ``undated`` are events of a clock that
-    nothing ties to BOOTTIME.
+    nothing ties to BOOTTIME. With ``sequences``, our own events of other packet sequences are passed over.
     """
 
-    def __init__(self, stream: ByteStream) -> None:
+    def __init__(self, stream: ByteStream, sequences: Container[int] | None = None) -> None:
         self.stream = stream
+        self._only = sequences
         self.left_out: dict[str, int] = {}
         self.undated = 0
         self.metadata: dict[str, Any] = {}
@@ -86,13 +89,19 @@ class TrackEvents:
         for batch in packets(self.stream):
             found: list[Event] = []
             data = batch.data
-            for start, end in batch.spans():
+            for start, end in batch.spans() if self._only is None else self._chosen(batch, self._only):
                 self._read(data[start:end], found)
                 if len(found) >= 4096:
                     yield found
                     found = []
             if found:
                 yield found
+
+    def _chosen(self, batch: Packets, only: Container[int]) -> Iterator[tuple[int, int]]:
+        events = Events(batch)
+        wanted = [id for id in np.unique(events.sequence).tolist() if id in only]
+        for k in np.flatnonzero(~events.is_event | np.isin(events.sequence, wanted)).tolist():
+            yield int(batch.bodies[k]), int(batch.ends[k])
 
     def _read(self, body: bytes, out: list[Event], depth: int = 0) -> None:
         try:
