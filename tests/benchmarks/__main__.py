@@ -28,6 +28,7 @@ from tests.benchmarks import (
     host_cost,
     load,
     memory,
+    merging,
     off,
     peer_writing,
     peers,
@@ -45,6 +46,7 @@ TIME = "Time"
 WRITING = "Writing"
 MEMORY = "Memory"
 STARTUP = "Start-up"
+MERGING = "Merging, on one core"
 LOAD = "Load"
 
 
@@ -69,6 +71,7 @@ BENCHMARKS = {
     "long": Benchmark(MEMORY, memory.measure_long, only_long=True),
     "startup": Benchmark(STARTUP, startup.measure),
     "load": Benchmark(LOAD, load.measure),
+    "merge": Benchmark(MERGING, merging.measure, each_twin=False),
     "peers": Benchmark("A host slice beside its peers, in the same units", peers.measure, each_twin=False),
     "peer_writing": Benchmark("Writing beside its peers, events", peer_writing.measure, each_twin=False),
 }
