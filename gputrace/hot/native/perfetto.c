@@ -192,7 +192,7 @@ static bool put_start(struct sequence *s, struct buffer *out, int64_t ts) {
     at = varint(at, 3 + varint_size(boottime));
     at = bytes(at, "\x08\x06\x10", 3); /* BOOTTIME */
     at = varint(at, boottime);
-    to = bytes(to, "\xf8\x05\x01", 3); /* TracePacket.first_packet_on_sequence */
+    to = bytes(to, "\xb8\x05\x01", 3); /* TracePacket.first_packet_on_sequence */
     *to++ = TAG_SNAPSHOT;
     to = varint(to, (uint64_t)(at - clocks));
     to = bytes(to, clocks, (size_t)(at - clocks));
