@@ -27,6 +27,7 @@ BASE = 10**15
 WALL_NS = 1_790_000_000_000_000_000
 EDGES = 500_000  # slices a process, each a begin and an end
 COLLECTIVES = 400
+EVENTS = 100_000  # of the profile
 BATCH = 500
 
 
@@ -137,10 +138,9 @@ def main(size: str) -> None:
                 taken, _ = timed([one, other], output, align="collectives")
                 rows.append(Row(f"{what}, aligned by collectives", total / taken / 1e6, unit="MB/s"))
             other.unlink()
-        events = 30_000 if size == "few" else 300_000
-        profile(place / "k.json", events)
+        profile(place / "k.json", EVENTS)
         taken, _ = timed([place / "k.json"], output)
-        rows.append(Row("merging a torch profile into .pftrace, events", events / taken / 1e3, unit="k/s"))
+        rows.append(Row("merging a torch profile into .pftrace, events", EVENTS / taken / 1e3, unit="k/s"))
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
         rows.append(Row("peak", peak_mb, unit="MB", note=f"{2 * bytes_of_one / 1e6:.0f} MB"))
         print_rows(rows)

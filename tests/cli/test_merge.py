@@ -116,6 +116,24 @@ def test_an_older_output_is_kept_if_nothing_can_be_written(tmp_path: Path) -> No
     assert (tmp_path / "all.pftrace").read_text() == "old"
 
 
+def test_the_commands_of_the_readme(tmp_path: Path) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    section = readme.partition("### Merge ranks and hosts\n")[2].partition("\n### ")[0]
+    commands = section.partition("```sh\n")[2].partition("```")[0].splitlines()
+    assert len(commands) == 2
+    two(tmp_path, ("rank0.pftrace", "rank1.pftrace"))
+    for folder in ("node0", "node1"):
+        (tmp_path / folder).mkdir()
+    two(tmp_path, ("node0/a.pftrace", "node1/b.json"))
+    (tmp_path / "profile.json.gz").write_bytes(gzip.compress(KINETO.read_bytes()))
+    environment = {**os.environ, "PATH": f"{os.path.dirname(PYTHON)}:{os.environ['PATH']}"}
+    for command, traces in zip(commands, ("2 traces of 2 hosts", "3 traces of 3 hosts"), strict=True):
+        script = f'gputrace() {{ {PYTHON} -m gputrace "$@"; }}\n{command}'
+        done = run(["bash", "-c", script], tmp_path, env=environment)
+        assert done.returncode == 0, done.stderr
+        assert traces in said(done.stderr)[-1]
+
+
 # --- other tools ------------------------------------------------------------------------------------------------------
 
 
