@@ -10,6 +10,7 @@ from _thread import RLock, allocate_lock, get_native_id, start_new_thread
 from time import sleep
 
 from gputrace.fence import let_through
+from gputrace.hostclock import now_ns
 
 # The builtin part of `signal`, which itself costs a traced program's start the import of enum.
 _signal: Any = __import__("_signal")
@@ -33,6 +34,7 @@ class Collector:
         self._stopping = False
         self._bell = allocate_lock()  # held while there is nothing to hurry for
         self._gone: LockType | None = None  # the current thread's own: held while it runs
+        self._last: Callable[[], None] | None = None
         self._tid = 0
 
     @property
@@ -95,6 +97,63 @@ class Collector:
         _wait_for_exit(self._tid)
         return True
 
+    def finish(
+        self, last: Callable[[], None], interrupted: Callable[[], None], moved: Callable[[], int], patience_s: float
+    ) -> bool:
+        """Have the thread call ``last()``, which must not raise, and end; wait for that. No signal's handler of the
+        program's runs there, so none can break it off halfway.
+
+        Returns False, and waits no more, once ``moved()`` has said the same for ``patience_s`` seconds. What a handler
+        raises here meanwhile is raised at the end; ``interrupted()`` is called at once. If the thread does not run and
+        none can be started (3.12, at the interpreter's end), ``last()`` is called on this one.
+        """
+        ended = allocate_lock()
+        ended.acquire()
+        ticket = [True]  # whoever takes it does it: a handler may raise before we know that a thread was started
+        tids: list[int] = []
+
+        def run() -> None:
+            try:
+                ticket.pop()
+            except IndexError:
+                return
+            tids.append(get_native_id())
+            try:
+                last()
+            finally:
+                ended.release()
+
+        def run_there() -> None:
+            _take_no_signals()
+            run()
+
+        raised: BaseException | None = None
+        before, since_ns = moved(), now_ns()
+        self._last = run
+        self.dismiss()
+        while True:
+            try:
+                self.ring()
+                if ticket and not self._running:
+                    start_new_thread(run_there, ())
+                if ended.acquire(timeout=PERIOD_S):
+                    break
+                if moved() != before:
+                    before, since_ns = moved(), now_ns()
+                elif now_ns() - since_ns > patience_s * 1e9:
+                    return False
+            except BaseException as error:
+                if ticket and not self._running and isinstance(error, RuntimeError):
+                    run()
+                    break
+                raised = error
+                interrupted()
+        if tids[0] != get_native_id():
+            _wait_for_exit(tids[0])
+        if raised is not None:
+            raise raised
+        return True
+
     def _run(self, gone: LockType) -> None:
         self._tid = get_native_id()
         _take_no_signals()
@@ -103,59 +162,12 @@ class Collector:
                 self._bell.acquire(timeout=PERIOD_S)
                 if not self._stopping:
                     self._work()
+            if self._last is not None:
+                self._last()
         finally:
             if gone is self._gone:
                 self._running = False
             gone.release()
-
-
-def apart(
-    work: Callable[[], None], interrupted: Callable[[], None], moved: Callable[[], int], patience_s: float
-) -> bool:
-    """Run ``work()``, which must not raise, on a thread of its own and wait for its end: no signal's handler of the
-    program's runs there, so none can break it off halfway.
-
-    Returns False, and waits no more, once ``moved()`` has said the same for ``patience_s`` seconds. What a handler
-    raises meanwhile is raised at the end; ``interrupted()`` is called at once. Where no thread can be started any more,
-    it is done on this one.
-    """
-    ended = allocate_lock()
-    ended.acquire()
-    ticket = [True]  # whoever takes it does the work: a handler may raise before we know that a thread was started
-
-    def run() -> None:
-        try:
-            ticket.pop()
-        except IndexError:
-            return
-        try:
-            work()
-        finally:
-            ended.release()
-
-    def run_there() -> None:
-        _take_no_signals()
-        run()
-
-    raised: BaseException | None = None
-    in_time = stuck = False
-    while not (in_time or stuck):
-        try:
-            if ticket:
-                start_new_thread(run_there, ())
-            before = moved()
-            in_time = ended.acquire(timeout=patience_s)
-            stuck = not in_time and moved() == before
-        except BaseException as error:
-            if ticket and isinstance(error, RuntimeError):
-                run()
-                in_time = True
-            else:
-                raised = error
-                interrupted()
-    if raised is not None:
-        raise raised
-    return in_time
 
 
 def _take_no_signals() -> None:

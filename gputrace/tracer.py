@@ -13,7 +13,7 @@ from _thread import RLock
 from time import sleep
 
 from gputrace import hostclock, hot, ranks
-from gputrace.collector import Collector, apart
+from gputrace.collector import Collector
 from gputrace.errors import UsageError
 from gputrace.fence import let_through
 from gputrace.masking import mask
@@ -147,19 +147,19 @@ class Tracer:
         if os.getpid() != self.pid:
             return
         patience_s = deadline_s + STUCK_S
-        if not apart(lambda: self._end(deadline_s), self._interrupt, lambda: int(self._host.progress), patience_s):
+        if not self._collector.finish(lambda: self._end(deadline_s), self._interrupt, self._progress, patience_s):
             self.tell(f"gave up at the end: nothing moved for {patience_s:g} s, and the last slices may be missing")
             self._report()
 
     def _end(self, deadline_s: float) -> None:
-        if not self._collector.stop(deadline_s):
-            self.tell("the collector did not come to its end in time: the last slices may be missing")
-            self._report()
-            return
         with self._cycle_lock:
             self._flush(hostclock.now_ns() + round(deadline_s * 1e9))
             self._finished = True
             self._finish()
+
+    def _progress(self) -> int:
+        """Changes as long as there is any."""
+        return int(self._host.progress)
 
     def _interrupt(self) -> None:
         """Wait no longer for the device at the end: somebody is in a hurry."""
