@@ -56,7 +56,7 @@ def made(chance: random.Random, size: int, lengths: list[int]) -> bytearray:
 @pytest.mark.parametrize("harm", ["none", "cut", "flipped", "zeros", "noise"])
 def test_as_a_walk_byte_by_byte(lengths: list[int], harm: str) -> None:
     chance = random.Random(str((lengths, harm)))
-    for _ in range(8):
+    for _ in range(4):
         data = made(chance, chance.choice([70_000, 150_000, 300_000]), lengths)
         if harm == "cut":
             del data[-chance.randrange(1, 60) :]

@@ -56,13 +56,13 @@ def test_damaged_inside_and_behind(tmp_path: Path) -> None:
 
 def test_a_bomb_is_refused_before_it_fills_memory(tmp_path: Path) -> None:
     stream = zlib.compressobj(9, wbits=31)
-    bomb = b"".join(stream.compress(bytes(1 << 20)) for _ in range(300)) + stream.flush()
+    bomb = b"".join(stream.compress(bytes(1 << 20)) for _ in range(100)) + stream.flush()
     assert len(bomb) < 400_000
     (tmp_path / "a.json.gz").write_bytes(bomb)
     with pytest.raises(InputError, match="unfolds to more than 200 times its size") as failure:
         read(tmp_path / "a.json.gz", 1 << 20)
     assert failure.value.place < 90 << 20
-    assert read(tmp_path / "a.json.gz", 1 << 20, Limits(ratio=2_000)) == (bytes(300 << 20), "")
+    assert read(tmp_path / "a.json.gz", 1 << 20, Limits(ratio=2_000)) == (bytes(100 << 20), "")
     with pytest.raises(InputError, match="unfolds to more than 1,000 bytes"):
         read(tmp_path / "a.json.gz", 100, Limits(most_bytes=1_000))
 
