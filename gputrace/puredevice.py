@@ -190,7 +190,7 @@ class PureDeviceTrace(DeviceTrace):
             for span in entries:
                 is_open = span.gpu_open
                 if is_open is not None:
-                    span.error = span.error or why
+                    span.misread = span.misread or why
                     self._open += -1 if is_open else 1
                 line.timeline.waiting.append(untimed(span))
                 if is_open:

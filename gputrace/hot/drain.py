@@ -112,8 +112,8 @@ def drain(entries: list[Any], elapsed: Callable[[Any, Any], Any], anchor: Any, b
             if code == NOT_READY:
                 break
             out.code = code
-            if span.error is None:
-                span.error = f"its event could not be read back: error {code if type(code) is str else int(code)}"
+            if span.misread is None:
+                span.misread = f"its event could not be read back: error {code if type(code) is str else int(code)}"
         passed(untimed(span))
         taken += 1
         if is_open is not None:
@@ -132,19 +132,20 @@ def untimed(span: Any) -> Passed:
     span.gpu_open = not is_open
     if is_open:
         return (None, None, span.flow, None, end_args(span), None, 0)
-    error = span.error or "its event could not be read back"
+    error = span.misread or "its event could not be read back"
     return (None, None, span.flow, span.name, {**(span.args or {}), "error": error}, None, span.t0)
 
 
 def end_args(span: Span) -> Args | None:
     """What a window says at its end of what went wrong."""
+    error = span.misread if span.error is None else span.error
     if span.reason is None:
-        return None if span.error is None else {"error": span.error}
+        return None if error is None else {"error": error}
     if span.reason == _ABANDONED_REASON:
         return ABANDONED
     args = {"ended": span.reason}
-    if span.error is not None:
-        args["error"] = span.error
+    if error is not None:
+        args["error"] = error
     return args
 
 

@@ -195,7 +195,7 @@ class Span:
     ``scope`` says what it may nest in: `PLAIN` for code that runs straight down its thread, the identity of a task or a
     generator for code that can be suspended with the span open, None for an explicit window, which nests in nothing.
     ``gpu`` is the queue its window was recorded on, None for a host slice alone. ``reason`` says why the window's end
-    could not be recorded; ``error`` what went wrong inside.
+    could not be recorded; ``error`` what went wrong inside; ``misread``, the collector's, why an event could not be read.
     """
 
     __slots__ = (
@@ -208,6 +208,7 @@ class Span:
         "gpu",
         "gpu_open",
         "host_open",
+        "misread",
         "name",
         "queue",
         "reason",
@@ -238,6 +239,7 @@ class Span:
         self.host_open: bool | None = False
         self.error: str | None = None
         self.reason: str | None = None
+        self.misread: str | None = None
         self.again: list[tuple[int, int, Span]] | None = None  # by thread and scope: see `_another`
         self.flow = 0
         self.state = _FRESH
@@ -697,8 +699,8 @@ def recycle(done: list[Span]) -> list[Span]:
         span.state = _FRESH
         span.gpu = None
         span.scope = PLAIN
-        if span.error is not None or span.reason is not None or span.again is not None:
-            span.error = span.reason = span.again = None
+        if span.error is not None or span.reason is not None or span.again is not None or span.misread is not None:
+            span.error = span.reason = span.again = span.misread = None
         span.free.append(span)
     return kept
 

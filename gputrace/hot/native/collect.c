@@ -447,7 +447,7 @@ static struct blob *error_blob(const char *text) {
 
 static void set_read_error(struct window *window, int code, PyObject *words) {
     char text[160];
-    if (window->has_error || window->read_error) return;
+    if (window->read_error) return;
     const char *said = words ? PyUnicode_AsUTF8AndSize(words, NULL) : NULL;
     if (said && *said) snprintf(text, sizeof text, "its event could not be read back: error %s", said);
     else snprintf(text, sizeof text, "its event could not be read back: error %d", code);
@@ -465,7 +465,7 @@ static struct passed passed_begin(struct window *window) {
 static struct passed passed_end(struct window *window) {
     struct passed passed = {.flow = window->number, .end_args = blob_share(window->end_args), .enqueued_ns = 0};
     passed.given_up = window->abandoned || (window->never_closed && !window->has_error && !window->read_error);
-    if (!window->abandoned) passed.read_error = blob_share(window->read_error);
+    if (!window->abandoned && !window->has_error) passed.read_error = blob_share(window->read_error);
     return passed;
 }
 
@@ -475,7 +475,6 @@ static bool add_untimed(struct queue *queue, struct window *window, struct chain
     bool begins = !window->is_open;
     if (begins) {
         passed = passed_begin(window);
-        /* `failure()` on a window marks it too, but only its end says so. */
         passed.read_error = window->read_error ? blob_share(window->read_error) : error_blob("its event could not be read back");
     } else {
         passed = passed_end(window);
@@ -625,7 +624,7 @@ static PyObject *hot_read_lost(PyObject *module, PyObject *args) {
                 ok = add_waiting(queue, passed);
             } else {
                 struct window *window = (struct window *)entry;
-                if (!window->has_error && !window->read_error) window->read_error = error_blob(why);
+                if (!window->read_error) window->read_error = error_blob(why);
                 ok = add_untimed(queue, window, &chain);
             }
             queue_drop(queue, 1);
