@@ -1,0 +1,133 @@
+"""Both twins write the same bytes: any program, step by step on one clock, in both formats."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
+
+from tests.hot.programs import Outcome, Step, run
+from tests.hot.twin import BUILT
+
+pytestmark = pytest.mark.skipif(not BUILT, reason="there is one twin here")
+
+PLACE = re.compile(r'\{"ph":"."(?:,"(?:s|bp)":".")*,"pid":(\d+),(?:"tid":(\d+),)?')
+STEPS = [
+    "open",
+    "open",
+    "leaf",
+    "close",
+    "close",
+    "close",
+    "hand_over",
+    "window",
+    "end_window",
+    "end_window",
+    "instant",
+    "counter",
+    "failure",
+    "use_stream",
+    "shared",
+    "again",
+    "call",
+    "generator",
+    "generator",
+    "tasks",
+    "launch",
+    "capture",
+    "fail",
+    "misread",
+    "lose",
+    "end_thread",
+    "wait",
+    "cycle",
+    "cycle",
+    "names",
+]
+steps = st.lists(
+    st.tuples(st.sampled_from(STEPS), st.sampled_from([0, 0, 0, 1, 2]), st.integers(0, 60), st.integers(0, 60)),
+    max_size=40,
+)
+
+
+def fields(data: bytes) -> list[bytes]:
+    """The packets of a trace, each as it stands there."""
+    found, at = [], 0
+    while at < len(data):
+        assert data[at] == 0x0A
+        at, size, shift = at + 1, 0, 0
+        while True:
+            byte = data[at]
+            size |= (byte & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+            if byte < 0x80:
+                break
+        found.append(data[at : at + size])
+        at += size
+    return found
+
+
+def sequences(shard: bytes) -> dict[int, list[bytes]]:
+    """Packets by sequence, real threads numbered in the order they come."""
+    found: dict[int, list[bytes]] = defaultdict(list)
+    tids: dict[int, int] = {}
+    for data in fields(shard):
+        packet = pb.TracePacket.FromString(data)
+        if packet.HasField("track_descriptor"):
+            described = packet.track_descriptor
+            if described.HasField("thread"):
+                described.thread.tid = tids.setdefault(described.thread.tid, len(tids))
+            data = packet.SerializeToString(deterministic=True)
+        found[packet.trusted_packet_sequence_id].append(data)
+    return found
+
+
+def lines(shard: bytes) -> dict[str, list[str]]:
+    """Lines by process and thread, real threads numbered in the order they come."""
+    found: dict[str, list[str]] = defaultdict(list)
+    numbers: dict[str, int] = {}
+    for line in shard.decode().splitlines():
+        place = PLACE.match(line)
+        assert place is not None, line
+        tid = place[2] or ""
+        if tid and int(tid) < 1 << 31:
+            tid = f"T{numbers.setdefault(tid, len(numbers))}"
+            line = line[: place.start(2)] + tid + line[place.end(2) :]
+        found[f"{place[1]} {tid}"].append(line)
+    return found
+
+
+def same(program: list[Step], suffix: str) -> Outcome:
+    pure, compiled = run("pure", program, suffix), run("compiled", program, suffix)
+    assert (pure.error, compiled.error) == ("", "")
+    of: Any = sequences if suffix == ".pftrace" else lines
+    ours, theirs = of(pure.shard), of(compiled.shard)
+    assert list(ours) == list(theirs)
+    for key in ours:
+        for one, other in zip(ours[key], theirs[key], strict=False):
+            assert said(one) == said(other), key
+            assert one == other, key
+        assert len(ours[key]) == len(theirs[key]), key
+    assert pure.report == compiled.report
+    return pure
+
+
+def said(packet: Any) -> str:
+    return packet if isinstance(packet, str) else str(pb.TracePacket.FromString(packet))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps)
+def test_any_program_in_perfetto_s_format(program: list[Step]) -> None:
+    same(program, ".pftrace")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps)
+def test_any_program_in_chrome_s_format(program: list[Step]) -> None:
+    same(program, ".json")
