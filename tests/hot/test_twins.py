@@ -7,52 +7,25 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
+from gputrace.exporters.chrome import Chrome
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
+from tests.engine import Engine, Slice, slices
 from tests.hot.programs import Outcome, Step, run
-from tests.hot.twin import BUILT
+from tests.hot.twin import BUILT, TWINS
 
 pytestmark = pytest.mark.skipif(not BUILT, reason="there is one twin here")
 
 PLACE = re.compile(r'\{"ph":"."(?:,"(?:s|bp)":".")*,"pid":(\d+),(?:"tid":(\d+),)?')
-STEPS = [
-    "open",
-    "open",
-    "leaf",
-    "close",
-    "close",
-    "close",
-    "hand_over",
-    "window",
-    "end_window",
-    "end_window",
-    "instant",
-    "counter",
-    "failure",
-    "use_stream",
-    "shared",
-    "again",
-    "call",
-    "generator",
-    "generator",
-    "tasks",
-    "launch",
-    "capture",
-    "fail",
-    "misread",
-    "lose",
-    "end_thread",
-    "wait",
-    "cycle",
-    "cycle",
-    "names",
-]
-steps = st.lists(
-    st.tuples(st.sampled_from(STEPS), st.sampled_from([0, 0, 0, 1, 2]), st.integers(0, 60), st.integers(0, 60)),
-    max_size=40,
+STEPS = (
+    *("open", "open", "leaf", "close", "close", "close", "hand_over", "window", "end_window", "end_window", "instant"),
+    *("counter", "failure", "use_stream", "shared", "again", "call", "generator", "generator", "tasks", "launch"),
+    *("capture", "fail", "misread", "lose", "end_thread", "wait", "cycle", "cycle", "names"),
 )
+numbers = st.integers(0, 60)
+steps = st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from([0, 0, 0, 1, 2]), numbers, numbers), max_size=40)
 
 
 def fields(data: bytes) -> list[bytes]:
@@ -117,6 +90,10 @@ def same(program: list[Step], suffix: str) -> Outcome:
     return pure
 
 
+def drawn(shard: bytes, suffix: str) -> list[Slice]:
+    return slices(Engine(shard if suffix == ".pftrace" else b"[\n" + shard + Chrome.footer()))
+
+
 def said(packet: Any) -> str:
     return packet if isinstance(packet, str) else str(pb.TracePacket.FromString(packet))
 
@@ -131,3 +108,23 @@ def test_any_program_in_perfetto_s_format(program: list[Step]) -> None:
 @given(steps)
 def test_any_program_in_chrome_s_format(program: list[Step]) -> None:
     same(program, ".json")
+
+
+@pytest.mark.parametrize("suffix", [".pftrace", ".json"])
+def test_more_names_than_are_kept(suffix: str) -> None:
+    """A sequence forgets its names at 4,096; the core keeps 16,384 and writes others out each time."""
+    program = [("flood", 0, stream, 9000) for stream in (0, 2)] + [("flood", 0, 0, 300), ("open", 0, 1, 2)]
+    same(program, suffix)
+
+
+@pytest.mark.parametrize("suffix", [".pftrace", ".json"])
+def test_a_span_left_open_and_dropped(suffix: str) -> None:
+    """Its end comes in one twin when it is dropped, in the other when it is collected; what it says is the same."""
+    program = [("drop", 0, 0, 0), ("leaf", 0, 1, 3), ("cycle", 0, 0, 0), ("wait", 0, 5, 5)]
+    found = []
+    for twin in TWINS:
+        outcome = run(twin, program, suffix)
+        assert outcome.error == ""
+        found.append({(s.name, s.dur >= 0, s.args.get("ended")) for s in drawn(outcome.shard, suffix)})
+    assert found[0] == found[1]
+    assert ("dropped", True, "never closed") in found[0]
