@@ -6,8 +6,6 @@ The core calls back for tracks and for events; this gives it the clock map's pie
 
 from __future__ import annotations
 
-from struct import Struct
-
 from gputrace.devicetrace import DeviceTrace, Line
 from gputrace.errors import DeviceError
 from gputrace.hot import _hot, compiled
@@ -31,7 +29,7 @@ MADE_AT_ONCE: Final = 32
 #: Records drawn in one go where the core encodes them itself and the GIL is free meanwhile.
 MANY: Final = 1 << 20
 #: `struct stretch` in hot/native/collect.c.
-_pack_stretch = Struct("<qqqqddddq").pack
+_STRETCH = "<qqqqddddq"
 _LEAST = -(1 << 63)
 _COUNTS = (
     "slices",
@@ -55,6 +53,10 @@ class Writing:
         self._tracks = tracks
         self._exporter = exporter
         self.native = native
+        # Now that recording starts, not when a first stream is met: by then, a file of the program's may have the name.
+        from struct import Struct
+
+        self.pack = Struct(_STRETCH).pack
 
     def describe(self, track: Track) -> tuple[int, Track, Any]:
         """A track as the core takes it."""
@@ -162,8 +164,7 @@ class CompiledHostTrace:
     @property
     def open_spans(self) -> int:
         """Slices drawn as begun and not ended."""
-        open_spans: int = _hot.state()["open_spans"]
-        return open_spans
+        return _hot.open_spans()
 
     def before_flush(self, file: ShardFile) -> None:
         """The shard is about to be written to: what it will hold then need not be kept in the ring."""
@@ -302,7 +303,7 @@ class CompiledDeviceTrace(DeviceTrace):
         clock = self.anchoring.map
         assert clock.reach_ns is not None
         earliest = min((ns for line in lines if (ns := line.waiting_range()[0]) is not None), default=clock.reach_ns)
-        pieces = b"".join(map(_stretch, clock.pieces_from(min(earliest, clock.reach_ns))))
+        pieces = b"".join(map(self._stretch, clock.pieces_from(min(earliest, clock.reach_ns))))
         queues = [line.queue for line in lines]
         more = _hot.place(
             queues, pieces, clock.reach_ns, self._read_error_ns, self.device.tick_ns, self._writing.batch(most)
@@ -320,17 +321,16 @@ class CompiledDeviceTrace(DeviceTrace):
                 self.pool.release(event)
             self._events.clear()
 
-
-def _stretch(piece: Piece) -> bytes:
-    before_all = piece.extended and piece.device1 == piece.device0
-    return _pack_stretch(
-        _LEAST if before_all else piece.device0,
-        piece.device0,
-        piece.host0,
-        piece.device1,
-        piece.slope,
-        piece.worst_error_ns,
-        piece.error0,
-        piece.bend,
-        piece.extended,
-    )
+    def _stretch(self, piece: Piece) -> bytes:
+        before_all = piece.extended and piece.device1 == piece.device0
+        return self._writing.pack(
+            _LEAST if before_all else piece.device0,
+            piece.device0,
+            piece.host0,
+            piece.device1,
+            piece.slope,
+            piece.worst_error_ns,
+            piece.error0,
+            piece.bend,
+            piece.extended,
+        )

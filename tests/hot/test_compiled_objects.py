@@ -53,7 +53,7 @@ with gputrace.trace(sys.argv[1], device="simulated") as trace:
         pid = os.fork()
         if not pid:
             state = _hot.state()
-            kept = {name: state[name] for name in ("threads", "undrained", "open_spans", "ring_bytes", "slices")}
+            kept = {name: state[name] for name in ("threads", "undrained", "ring_bytes", "slices")}
             os._exit(0 if not any(kept.values()) and not hot.queues() and not _hot.all_queues() else 1)
         print(wait(pid), trace.summary)
 """

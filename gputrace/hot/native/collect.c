@@ -208,7 +208,7 @@ static bool begin_on_lane(struct collecting *c, struct thread *thread, struct re
     struct lane *lane = lanes_choose(c, &thread->lanes, keyed, record->scope, 0, edge->ts);
     if (!lane) return false;
     if (edge->ts < lane->last_ns) {
-        counts.clamped++;
+        add_to(&counts.clamped, 1);
         edge->ts = lane->last_ns;
     }
     lane->last_ns = edge->ts;
@@ -226,10 +226,10 @@ static bool begin_host(struct collecting *c, struct thread *thread, struct recor
     struct edge edge = {.ts = record->ns, .kind = EDGE_BEGIN};
     add_view(&edge, record_args(record, tag, &edge.name));
     edge.flow = tag >> 8 & HAS_STREAM ? record->number : 0;
-    counts.slices++;
+    add_to(&counts.slices, 1);
     if (record->scope != 0 || home->depth >= DEEPEST) return begin_on_lane(c, thread, record, &edge);
     if (edge.ts < home->last_ns) {
-        counts.clamped++;
+        add_to(&counts.clamped, 1);
         edge.ts = home->last_ns;
     }
     struct cursor ahead = *cursor;
@@ -256,7 +256,7 @@ static bool end_host(struct collecting *c, struct thread *thread, struct record 
     if (!innermost && !is_in(home, record->number))
         return lanes_end(c, &thread->lanes, record->number, edge.ts, edge.views, edge.view_count) != INT64_MIN;
     if (edge.ts < home->last_ns) {
-        counts.clamped += innermost;
+        add_to(&counts.clamped, innermost);
         edge.ts = home->last_ns;
     }
     home->last_ns = edge.ts;
@@ -269,7 +269,7 @@ static bool end_host(struct collecting *c, struct thread *thread, struct record 
 static bool collect_thread(struct collecting *c, struct thread *thread, uint64_t most, bool *more) {
     struct piece *oldest = atomic_load_explicit(&thread->oldest, memory_order_acquire);
     if (!oldest) return true;
-    struct cursor cursor = {oldest, thread->read};
+    struct cursor cursor = {oldest, atomic_load_explicit(&thread->read, memory_order_relaxed)};
     struct record *record;
     uint64_t tag, taken = 0;
     bool ok = true;
@@ -298,14 +298,17 @@ static bool collect_thread(struct collecting *c, struct thread *thread, uint64_t
     }
     if (taken) consumed(cursor.piece, cursor.at);
     atomic_store(&thread->oldest, oldest);
-    thread->read = cursor.at;
+    atomic_store_explicit(&thread->read, cursor.at, memory_order_release);
     return ok;
 }
 
+/* Asked by others than the collector, too, while it reads: a place in another piece than the oldest is on its way. */
 static bool is_drained(struct thread *thread) {
-    if (!thread->oldest) return true;
-    struct cursor cursor = {thread->oldest, thread->read};
+    struct piece *oldest = atomic_load(&thread->oldest);
+    if (!oldest) return true;
+    struct cursor cursor = {oldest, atomic_load(&thread->read)};
     uint64_t tag;
+    if (cursor.at < oldest->base || cursor.at > oldest->base + (size_t)oldest->units * PIECE_BYTES) return false;
     return !next_record(&cursor, &tag);
 }
 
@@ -680,7 +683,7 @@ static bool draw_unread(struct collecting *c, struct queue *queue, uint64_t flow
     uint64_t found;
     if (!map_take(&queue->unread, flow, 0, &found)) return true;
     struct passed *begun = (struct passed *)(uintptr_t)found;
-    counts.unreadable++;
+    add_to(&counts.unreadable, 1);
     struct lane *lane = lanes_choose(c, &queue->lanes, false, 0, 0, queue->last_ns);
     bool ok = lane != NULL;
     if (ok) {
@@ -706,7 +709,7 @@ static bool fail_open_windows(struct queue *queue, struct blob *error) {
     for (size_t i = 0; i < queue->lanes.lane_of.capacity; i++) {
         struct map_slot *slot = &queue->lanes.lane_of.slots[i];
         if (!slot->used || map_find(&queue->failed, slot->a, 0)) continue;
-        counts.failed++;
+        add_to(&counts.failed, 1);
         if (!map_put(&queue->failed, slot->a, 0, (uintptr_t)blob_share(error))) return false;
     }
     return true;
@@ -725,7 +728,7 @@ static bool place_untimed(struct collecting *c, struct queue *queue, struct pass
     add_view(&edge, blob_view(passed->end_args));
     add_view(&edge, blob_view(passed->read_error));
     if (map_find(&queue->unread, passed->flow, 0)) return draw_unread(c, queue, passed->flow, &edge);
-    counts.failed += !passed->given_up;
+    add_to(&counts.failed, !passed->given_up);
     struct blob *failure = take_failure(queue, passed->flow);
     add_view(&edge, blob_view(failure));
     queue->last_ns = lanes_end(c, &queue->lanes, passed->flow, queue->last_ns, edge.views, edge.view_count);
@@ -779,7 +782,7 @@ static bool place_queue(struct collecting *c, struct queue *queue, const struct 
             piece = stretch_at(map->pieces, map->count, passed->device_ns);
             from = passed->device_ns < piece->device0 ? passed->device_ns : piece->device0;
             error_ns = (int64_t)stretch_error(piece, passed->device_ns) + map->read_error_ns + map->tick_ns;
-            if ((uint64_t)error_ns > counts.worst_error_ns) counts.worst_error_ns = (uint64_t)error_ns;
+            if ((uint64_t)error_ns > counts.worst_error_ns) atomic_store(&counts.worst_error_ns, (uint64_t)error_ns);
         }
         int64_t ts = stretch_host(piece, passed->device_ns);
         if (!passed->is_begin) {
@@ -793,11 +796,11 @@ static bool place_queue(struct collecting *c, struct queue *queue, const struct 
         add_view(&edge, blob_view(passed->end_args));
         if (piece->extended) add_view(&edge, blob_view(approximate));
         if (ts + error_ns < passed->enqueued_ns) {
-            counts.clock_violations++;
+            add_to(&counts.clock_violations, 1);
             add_view(&edge, blob_view(violation));
         }
-        counts.windows++;
-        counts.slices++;
+        add_to(&counts.windows, 1);
+        add_to(&counts.slices, 1);
         /* Plain code nests in its thread's, tasks and generators in their own, explicit windows in nothing. */
         bool keyed = passed->scope != EXPLICIT_WINDOW;
         struct lane *lane = leaf_lane;
@@ -806,7 +809,7 @@ static bool place_queue(struct collecting *c, struct queue *queue, const struct 
             lane = lanes_choose(c, &queue->lanes, keyed, passed->key_thread, passed->scope, ts);
             if (!(ok = lane != NULL)) break;
             if (ts < lane->last_ns) {
-                counts.clamped++;
+                add_to(&counts.clamped, 1);
                 ts = lane->last_ns;
             }
         }
@@ -1062,18 +1065,26 @@ static PyObject *hot_is_on(PyObject *module, PyObject *unused) {
 /* state() -> dict: counts, what was given up, and what is held now. */
 static PyObject *hot_state(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
-    unsigned long long threads = 0, undrained = 0, open = 0;
+    unsigned long long threads = 0, undrained = 0;
     for (struct thread *thread = atomic_load(&core.threads); thread; thread = atomic_load(&thread->next)) {
         threads++;
         undrained += !is_drained(thread);
-        if (thread->home) open += thread->home->depth + thread->lanes.lane_of.count;
     }
-    return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsz}", "slices", counts.slices, "windows", counts.windows, "clamped",
+    return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsz}", "slices", counts.slices, "windows", counts.windows, "clamped",
                          counts.clamped, "out_of_order", counts.out_of_order, "failed", counts.failed, "unreadable", counts.unreadable,
                          "clock_violations", counts.clock_violations, "worst_error_ns", counts.worst_error_ns, "dropped_spans",
                          core.stats.dropped_spans, "dropped_windows", core.stats.dropped_windows, "lost", core.stats.failed,
-                         "uncaptured", core.stats.uncaptured, "threads", threads, "undrained", undrained, "open_spans", open,
+                         "uncaptured", core.stats.uncaptured, "threads", threads, "undrained", undrained,
                          "ring_bytes", (unsigned long long)rings_bytes(), "ring_trouble", rings_trouble());
+}
+
+/* open_spans() -> host slices drawn as begun and not ended. The collector's to ask. */
+static PyObject *hot_open_spans(PyObject *module, PyObject *unused) {
+    (void)module, (void)unused;
+    unsigned long long open = 0;
+    for (struct thread *thread = atomic_load(&core.threads); thread; thread = atomic_load(&thread->next))
+        if (thread->home) open += thread->home->depth + thread->lanes.lane_of.count;
+    return PyLong_FromUnsignedLongLong(open);
 }
 
 /* set_clock(now_ns, step_ns): a clock for tests, which moves by a step at each read; 0 for the real one. */
@@ -1110,6 +1121,7 @@ PyMethodDef collect_functions[] = {
     {"epoch_pending", hot_epoch_pending, METH_VARARGS, "The shard is about to be so long."},
     {"epoch_commit", hot_epoch_commit, METH_NOARGS, "The shard is as long as was said."},
     {"state", hot_state, METH_NOARGS, "Counts, and what is held now."},
+    {"open_spans", hot_open_spans, METH_NOARGS, "Host slices begun and not ended."},
     {"set_clock", hot_set_clock, METH_VARARGS, "A clock for tests."},
     {0},
 };

@@ -281,7 +281,7 @@ struct thread {
     uint64_t pieces;
     /* the collector's side */
     struct piece *_Atomic oldest;
-    uint8_t *read;
+    uint8_t *_Atomic read; /* in the oldest piece; stored after it */
     struct thread_entry *entry;
     bool opened;
     struct lane *home;
@@ -407,7 +407,8 @@ struct queue {
     uint64_t number;
     struct chunk *_Atomic newest, *oldest;
     _Atomic uint64_t pushed;
-    uint64_t popped, marked;
+    _Atomic uint64_t popped;
+    uint64_t marked;
     /* the collector's */
     struct lanes lanes;
     struct passed *waiting;
@@ -448,8 +449,9 @@ void passed_clear(struct passed *passed);
 
 /* collect.c */
 
+/* The collector's, read by whoever asks how it goes while it works. */
 struct counts {
-    uint64_t slices, windows, clamped, out_of_order, failed, unreadable, clock_violations, worst_error_ns;
+    _Atomic uint64_t slices, windows, clamped, out_of_order, failed, unreadable, clock_violations, worst_error_ns;
 };
 
 /* One call of the collector. `state`: of the thread, while it does not hold the GIL. `stays`: it holds it throughout. */
@@ -460,6 +462,12 @@ struct collecting {
 };
 
 extern struct counts counts;
+
+/* More of what one thread at a time counts, and others read. */
+static inline void add_to(_Atomic uint64_t *count, uint64_t more) {
+    atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + more, memory_order_relaxed);
+}
+
 extern struct buffer out;
 extern PyMethodDef collect_functions[];
 extern struct lane *touched; /* lanes whose lists hold edges */

@@ -203,7 +203,7 @@ static const char CUT[] = "a span around it was closed first";
 
 bool lane_cut_down_to(struct collecting *c, struct lanes *set, struct lane *lane, uint64_t item, int64_t ts) {
     while (lane->stack[lane->depth - 1] != item) {
-        counts.out_of_order++;
+        add_to(&counts.out_of_order, 1);
         map_take(&set->lane_of, lane->stack[lane->depth - 1], 0, NULL);
         lane_pop(c, lane);
         static const uint32_t key[] = {NAME_ENDED};
@@ -224,7 +224,7 @@ int64_t lanes_end(struct collecting *c, struct lanes *set, uint64_t item, int64_
     if (!map_take(&set->lane_of, item, 0, &found)) return ts;
     struct lane *lane = (struct lane *)(uintptr_t)found;
     if (ts < lane->last_ns) {
-        counts.clamped++;
+        add_to(&counts.clamped, 1);
         ts = lane->last_ns;
     }
     lane->last_ns = ts;

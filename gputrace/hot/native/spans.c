@@ -90,7 +90,7 @@ static struct record *place(struct thread *thread, size_t payload, uint32_t *slo
         if (!piece) return NULL;
         struct piece *before = thread->newest;
         if (!before) {
-            thread->read = piece->base + PIECE_HEAD;
+            atomic_store_explicit(&thread->read, piece->base + PIECE_HEAD, memory_order_relaxed);
             atomic_store_explicit(&thread->oldest, piece, memory_order_release);
         } else {
             atomic_store_explicit(&before->next, piece, memory_order_release);

@@ -82,7 +82,7 @@ bool queue_peek(struct queue *queue, uint64_t ahead, uintptr_t *entry) {
 }
 
 void queue_drop(struct queue *queue, uint64_t count) {
-    queue->popped += count;
+    add_to(&queue->popped, count);
     struct chunk *chunk = queue->oldest;
     chunk->taken += (uint32_t)count;
     /* The newest stays: it is being filled. */
