@@ -72,9 +72,7 @@ class HostTrace:
 
     def wake_next(self) -> None:
         """Have the next span wake the collector."""
-        pool = pure.host_pool()
-        self._spare.extend(pool)
-        del pool[:]
+        pure.host_pool().pour_into(self._spare)
 
     def forget(self) -> None:
         """In a forked child: let go of the parent's spans."""

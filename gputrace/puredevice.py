@@ -126,8 +126,7 @@ class PureDeviceTrace(DeviceTrace):
         return made[0] if made else None
 
     def wake_next(self) -> None:
-        self.spare.extend(self.free)
-        del self.free[:]
+        self.free.pour_into(self.spare)
 
     def forget(self) -> None:
         self.spare.clear()
@@ -213,8 +212,9 @@ class PureDeviceTrace(DeviceTrace):
             line.timeline.give_up(why)
 
     def _release_events(self) -> None:
-        for span in (*self.free, *self.spare):
+        self.free.closed = True
+        self.free.pour_into(self.spare)
+        while self.spare:
+            span = self.spare.pop()
             self.pool.release(span.start)
             self.pool.release(span.end)
-        self.free.closed = True
-        del self.free[:], self.spare[:]

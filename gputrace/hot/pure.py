@@ -89,6 +89,14 @@ class Pool(list["Span"]):
     def __init__(self) -> None:
         self.closed = False
 
+    def pour_into(self, other: list[Span]) -> None:
+        """Move every span. One by one: the program's threads go on taking some, and none may be in two hands."""
+        try:
+            while True:
+                other.append(self.pop())
+        except IndexError:
+            pass
+
 
 class ThreadBuffer:
     """One host thread's edges, in order, until the collector takes them.
