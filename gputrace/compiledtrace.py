@@ -257,13 +257,13 @@ class CompiledDeviceTrace(DeviceTrace):
     def open(self) -> int:
         return self._core.open
 
-    def make(self) -> None:
-        """More windows for the core."""
+    def make(self) -> bool:
+        """More windows for the core. False if there can be none."""
         self._wake()
         with self._lock:
             count = min(MADE_AT_ONCE, self._room())
             if count <= 0 or self.lost is not None:
-                return
+                return False
             made: list[Any] = []
             try:
                 with self.device.active():
@@ -276,6 +276,7 @@ class CompiledDeviceTrace(DeviceTrace):
                     self.pool.release(made.pop())
                 self._events += made
                 self._core.add([self._address(event) for event in made])
+        return bool(made)
 
     def _address(self, event: Any) -> Any:
         return int(event) if self._functions is not None else event

@@ -50,7 +50,7 @@ class Device:
         record: Any,
         capturing: Any,
         elapsed: Any,
-        make: Callable[[], object],
+        make: Callable[[], bool],
         /,
     ) -> Self: ...
     def add(self, events: list[Any], /) -> None: ...

@@ -454,17 +454,16 @@ static void set_why_not(Span *span, const struct answer *answer, const char *in_
 
 /* A window of the stream's device; NULL at the bound, or where the device refuses, or with an exception set. */
 static struct window *window_for(struct queue *queue) {
-    GUARD();
-    struct window *window = window_take(queue->device);
-    UNGUARD();
-    if (likely(window != NULL)) return window;
-    PyObject *made = PyObject_CallNoArgs(queue->device->make);
-    Py_XDECREF(made);
-    if (!made && !let_through()) return NULL;
-    GUARD();
-    window = window_take(queue->device);
-    UNGUARD();
-    return window;
+    for (;;) {
+        GUARD();
+        struct window *window = window_take(queue->device);
+        UNGUARD();
+        if (likely(window != NULL)) return window;
+        PyObject *made = PyObject_CallNoArgs(queue->device->make);
+        bool more = made && PyObject_IsTrue(made) == 1; /* though other threads may be quicker to take them */
+        Py_XDECREF(made);
+        if ((!made && !let_through()) || !more) return NULL;
+    }
 }
 
 /* The driver did not take the opening event. If the handle is another context's stream by now, try that one. */
