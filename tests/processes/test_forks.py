@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.test_starts import load
+from tests.engine import Engine, problems, slices
 from tests.record.running import PYTHON, recording, run
 from tests.ways.program import SUFFIXES
 
@@ -77,7 +77,11 @@ print(hung)
 def test_many_threads_and_many_forks(tmp_path: Path, suffix: str) -> None:
     done = run(recording(PYTHON, "-c", PROGRAM, output=f"t{suffix}", device="simulated"), tmp_path)
     assert (done.returncode, done.stdout) == (0, b"[]\n"), done.stderr
-    found = load(tmp_path / f"t{suffix}")
+    engine = Engine(tmp_path / f"t{suffix}")
+    # With so many threads an anchor may be milliseconds wide, and a window be placed before the slice that opened it: of
+    # an arrow between these the engine may complain.
+    assert [each for each in problems(engine) if not each["name"].startswith("flow_no_enclosing_slice")] == []
+    found = slices(engine)
     forks = FORKING * FORKS_A_THREAD
     numbers = Counter(each.args["n"] for each in found if each.name == "child")
     assert numbers == dict.fromkeys(range(forks), 2), "each on its thread and on its stream"
