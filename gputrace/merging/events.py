@@ -155,3 +155,12 @@ def text(event: Event) -> bytes:
         return orjson.dumps(event)
     except TypeError:  # an int of over 64 bits, or a lone surrogate
         return json.dumps(event).encode()
+
+
+def event_of(line: bytes) -> Event:
+    """What `text` made a line of."""
+    try:
+        event: Event = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        event = json.loads(line)
+    return event

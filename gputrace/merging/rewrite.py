@@ -6,7 +6,7 @@ Packets of any other kind than our events are few, or another tool's, and are ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from gputrace.merging.survey import inflate_packets
 from gputrace.merging.timeshift import Times
 from gputrace.reading.fields import BYTES, VARINT, Malformed, encode_bytes, encode_integer, fields
 from gputrace.reading.layout import Events, put_varints
-from gputrace.reading.packets import Packets, frame, packets
+from gputrace.reading.packets import Packets, frame, packets, whole
 from gputrace.reading.stream import ByteStream, Limits
 
 if TYPE_CHECKING:
@@ -40,12 +40,9 @@ def write(task: Task, write: Write, limits: Limits | None = None, progress: Call
             for packet in rewriter.header(stream.read(task.survey.head_bytes)):
                 write(packet)
         taken = 0
-        for batch in packets(stream):
-            if copies:  # what lies in its packets is the writer's affair: looking at each would take as long again
-                write(memoryview(batch.data)[: int(batch.ends[-1])])
-            else:
-                for piece in rewriter.batch(batch):
-                    write(piece)
+        # Of what is copied, what lies in a packet is its writer's affair: to look into each would take as long again.
+        for piece in whole(stream) if copies else rewriter.pieces(packets(stream)):
+            write(piece)
             progress(stream.taken - taken)
             taken = stream.taken
     if rewriter.malformed:
@@ -70,6 +67,11 @@ class Rewriter:
         batch, _, _ = frame(data)
         for start, end in batch.spans():
             yield self._framed(data, start, end)
+
+    def pieces(self, batches: Iterable[Packets]) -> Iterator[bytes]:
+        """All that is to be written for batches."""
+        for batch in batches:
+            yield from self.batch(batch)
 
     def batch(self, batch: Packets) -> Iterator[bytes]:
         """A batch as it is to be written, in pieces."""
@@ -169,9 +171,9 @@ class Rewriter:
             return data[start:end]
         self._times.tie(sequence, [clock for _, clock, _ in clocks])
         kept = []
-        for id, clock, whole in clocks:
+        for id, clock, as_it_is in clocks:
             if id in _SCOPED:
-                kept.append(whole)
+                kept.append(as_it_is)
             elif id == numbers.BOOTTIME_ID:
                 ns = self._times.on_timeline(clock.get(2, 0))
                 kept.append(encode_bytes(1, encode_integer(1, id) + encode_integer(2, ns)))

@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from gputrace.merging.events import text
+from gputrace.merging.events import event_of, text
 from gputrace.merging.sorting import Sorter
 from gputrace.model import BEGIN, COUNTER, COUNTER_TRACK, END, GROUP, INSTANT, LANE, STREAM, THREAD, Track
 from gputrace.reading.chrome import time_ns
@@ -76,7 +76,7 @@ class Transfer:
     def write(self) -> None:
         """Write all of them. Raises OSError, and what exporters raise."""
         for ns, negative_length, _, line in self._sorter:
-            self._write(json.loads(line), ns, -negative_length)
+            self._write(event_of(line), ns, -negative_length)
         for row in self._rows.values():
             row.finish()
             self.lanes += row.overlaps

@@ -11,8 +11,8 @@ It knows no packet's contents.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from gputrace.reading.stream import ByteStream
 
     Places = NDArray[np.int64]
+    Seen = TypeVar("Seen")
+    Look = Callable[[bytes], tuple[Seen, int, bool]]
 
 #: The one field of a trace: its number and wire type.
 TAG = 0x0A
@@ -67,16 +69,28 @@ def packets(stream: ByteStream, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Pack
 
     Raises `InputError` if a packet is larger than the stream's limits allow.
     """
+    for found, _, place in _pieces(stream, chunk_bytes, frame):
+        found.place = place
+        yield found
+
+
+def whole(stream: ByteStream, chunk_bytes: int = CHUNK_BYTES) -> Iterator[memoryview]:
+    """The same packets as bytes, for whoever does not ask where in them each lies."""
+    for data, end, _ in _pieces(stream, chunk_bytes, _whole_bytes):
+        yield memoryview(data)[:end]
+
+
+def _pieces(stream: ByteStream, chunk_bytes: int, look: Look[Seen]) -> Iterator[tuple[Seen, int, int]]:
+    """What ``look`` saw in each chunk that holds a whole packet, where the last in it ends, and the chunk's offset."""
     kept, place = b"", stream.place
     while True:
         new = stream.read(chunk_bytes)
         data = kept + new if kept else new
         if not data:
             return
-        found, end, damaged = frame(data)
-        if len(found):
-            found.place = place
-            yield found
+        seen, end, damaged = look(data)
+        if end:
+            yield seen, end, place
         place += end
         kept = data[end:]
         if damaged or (kept and not new):
@@ -97,7 +111,8 @@ def frame(data: bytes) -> tuple[Packets, int, bool]:
         starts_list, end, damaged = _walk(data, 0, len(data))
         starts = np.array(starts_list, np.int64)
     else:
-        starts, end, damaged = _frame_side_by_side(data)
+        mark, end, damaged = _mark_side_by_side(data)
+        starts = np.flatnonzero(mark[:end].view(np.bool_))
     ends = np.empty_like(starts)
     if len(starts):
         ends[:-1] = starts[1:]
@@ -105,10 +120,18 @@ def frame(data: bytes) -> tuple[Packets, int, bool]:
     return Packets(data, starts, _bodies(data, starts), ends), end, damaged
 
 
-def _walk(data: bytes, i: int, limit: int, stops: bytearray | None = None) -> tuple[list[int], int, bool]:
+def _whole_bytes(data: bytes) -> tuple[bytes, int, bool]:
+    _, end, damaged = (_walk if len(data) < _FEW_BYTES else _mark_side_by_side)(data)
+    return data, end, damaged
+
+
+def _walk(
+    data: bytes, i: int = 0, limit: int | None = None, stops: bytearray | None = None
+) -> tuple[list[int], int, bool]:
     """Packets from ``i`` on that begin before ``limit``, or up to a marked place of ``stops``."""
     found: list[int] = []
     size = len(data)
+    limit = size if limit is None else limit
     while i < limit:
         if stops is not None and stops[i]:
             break
@@ -128,7 +151,8 @@ def _walk(data: bytes, i: int, limit: int, stops: bytearray | None = None) -> tu
     return found, i, False
 
 
-def _frame_side_by_side(data: bytes) -> tuple[Places, int, bool]:
+def _mark_side_by_side(data: bytes) -> tuple[NDArray[np.uint8], int, bool]:
+    """An array that is 1 where a packet begins, where they end, and whether no packet follows there."""
     size = len(data)
     padded = np.zeros(size + _PAD, np.uint8)
     padded[:size] = np.frombuffer(data, np.uint8)
@@ -138,33 +162,35 @@ def _frame_side_by_side(data: bytes) -> tuple[Places, int, bool]:
     limits[-1] = size
     marks = bytearray(size + 1)  # 1 where a chain saw a packet begin
     mark = np.frombuffer(marks, np.uint8)  # the same memory
-    place = begins.copy()  # where each chain is
+    place = begins.copy()  # where each chain came to
     astray = np.full(count, -1, np.int64)  # the last place where it found no tag
     misses = np.zeros(count, np.int64)
-    running = np.arange(count)
-    while running.size:
-        at = place[running]
+    lane, at, limit = np.arange(count), begins, limits  # of those that still run
+    while lane.size:
         length = padded[at + 1]
-        following = at + 2 + length
+        following = at + length
+        following += 2
         if length.max() >= 0x80:
             long = np.flatnonzero(length >= 0x80)
             following[long] = _follow_long(padded, at[long], size)
         is_tag = padded[at] == TAG
-        if is_tag.all():
-            mark[at] = 1
+        if np.count_nonzero(is_tag) == at.size:
+            mark.put(at, 1, "clip")  # the quickest way to say so
+            runs = following < limit
         else:
             mark[at[is_tag]] = 1
             following = np.where(is_tag, following, at + 1)
-            lost = running[~is_tag]
+            lost = lane[~is_tag]
             astray[lost] = at[~is_tag]
             misses[lost] += 1
-            place[running] = following
-            running = running[(following < limits[running]) & (misses[running] < _MOST_MISSES)]
-            continue
-        place[running] = following
-        running = running[following < limits[running]]
+            runs = (following < limit) & (misses[lane] < _MOST_MISSES)
+        at = following
+        if np.count_nonzero(runs) < at.size:
+            ended = ~runs
+            place[lane[ended]] = at[ended]
+            lane, at, limit = lane[runs], at[runs], limit[runs]
     end, damaged = _fall_into_step(data, marks, begins.tolist(), limits.tolist(), place.tolist(), astray.tolist())
-    return np.flatnonzero(mark[:end].view(np.bool_)), end, damaged
+    return mark, end, damaged
 
 
 def _follow_long(padded: NDArray[np.uint8], at: Places, size: int) -> Places:

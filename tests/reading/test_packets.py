@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gputrace.errors import InputError
 from gputrace.reading import packets as module
 from gputrace.reading.fields import Malformed, encode_bytes, encode_integer, fields, varint, well_formed
-from gputrace.reading.packets import frame, packets
+from gputrace.reading.packets import frame, packets, whole
 from gputrace.reading.stream import ByteStream, Limits
 
 
@@ -93,6 +93,7 @@ def test_pieces_are_put_together(tmp_path: Path) -> None:
             found += [bytes(batch.data[start:end]) for start, end in zip(batch.starts, batch.ends, strict=True)]
             assert batch.place + len(batch.data) <= stream.place
         assert b"".join(found) == data
+        assert b"".join(whole(ByteStream(str(tmp_path / "x")), chunk)) == data
         assert stream.torn == f"from byte {len(data):,} on it holds a packet cut short"
 
 
