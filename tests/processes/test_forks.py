@@ -78,8 +78,8 @@ def test_many_threads_and_many_forks(tmp_path: Path, suffix: str) -> None:
     done = run(recording(PYTHON, "-c", PROGRAM, output=f"t{suffix}", device="simulated"), tmp_path)
     assert (done.returncode, done.stdout) == (0, b"[]\n"), done.stderr
     engine = Engine(tmp_path / f"t{suffix}")
-    # With so many threads an anchor may be milliseconds wide, and a window be placed before the slice that opened it: of
-    # an arrow between these the engine may complain.
+    # With so many threads an anchor may be milliseconds wide, and a window be placed before the slice that opened it:
+    # of an arrow between these the engine may complain.
     assert [each for each in problems(engine) if not each["name"].startswith("flow_no_enclosing_slice")] == []
     found = slices(engine)
     forks = FORKING * FORKS_A_THREAD

@@ -48,6 +48,8 @@ if __name__ == "__main__":
         for n in range(64):
             indices[n % 2].put(n)
         assert sorted(batches.get()[0] for _ in range(64)) == list(range(64))
+    if sys.argv[2] == "are left":  # and killed, as the program ends
+        sys.exit()
     done.set()
     for each, its in zip(workers, indices):
         its.put(None)
@@ -60,10 +62,11 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_workers_of_the_shape_of_a_data_loader_s(tmp_path: Path, method: str) -> None:
+@pytest.mark.parametrize("way", ["are told", "are left"])
+def test_workers_of_the_shape_of_a_data_loader_s(tmp_path: Path, method: str, way: str) -> None:
     (tmp_path / "loader.py").write_text(LOADER)
     for suffix in SUFFIXES:
-        found = recorded(tmp_path, PYTHON, "loader.py", method, output=f"t{suffix}")
+        found = recorded(tmp_path, PYTHON, "loader.py", method, way, output=f"t{suffix}")
         assert sorted(each.args["n"] for each in found if each.name == "sample") == list(range(64))
         assert len({each.track[0] for each in found}) == 3
 
