@@ -317,7 +317,7 @@ static bool drop_ended(void) {
     struct thread *_Atomic *at = &core.threads;
     for (struct thread *thread; (thread = atomic_load(at));) {
         bool open = thread->open || (thread->home && (thread->home->depth || thread->lanes.lane_of.count));
-        if (!atomic_load(&thread->ended) || open || !is_drained(thread)) {
+        if (atomic_load(&thread->life) != THREAD_ENDED || open || !is_drained(thread)) {
             at = &thread->next;
             continue;
         }
@@ -333,7 +333,7 @@ static bool drop_ended(void) {
             defer(piece, NULL);
         }
         if (thread->entry) defer(NULL, thread->entry);
-        thread_free(thread);
+        thread_forget(thread);
         Py_XDECREF(done);
         if (!done) return false;
     }
@@ -1014,7 +1014,7 @@ static PyObject *hot_forget(PyObject *module, PyObject *unused) {
 #ifndef Py_GIL_DISABLED
     for (struct thread *next; thread; thread = next) {
         next = atomic_load(&thread->next);
-        thread_free(thread);
+        thread_forget(thread);
     }
 #else
     (void)thread; /* another thread may be in there */

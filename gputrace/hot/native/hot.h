@@ -262,6 +262,8 @@ bool sequence_encode(struct sequence *sequence, struct buffer *out, const struct
 
 /* spans.c */
 
+enum thread_life { THREAD_LIVES, THREAD_ENDED, THREAD_FORGOTTEN }; /* by the system, by us: whoever comes second frees what is left */
+
 /* One host thread that opened a span. Its ring is written with the GIL, by whoever closes a span of its, and read by the
  * collector. */
 struct thread {
@@ -269,7 +271,7 @@ struct thread {
     uint32_t number, tid;
     uint32_t generation;
     uint32_t open; /* spans that hold it */
-    _Atomic bool ended;
+    _Atomic enum thread_life life;
     PyObject *name;
     /* the program's side */
     struct ambient {
@@ -351,7 +353,7 @@ extern PyTypeObject *span_type, *window_type, *off_type, *dropped_type, *queue_t
 extern PyMethodDef span_functions[];
 bool spans_start(void);
 struct thread *thread_here(void);
-void thread_free(struct thread *thread);
+void thread_forget(struct thread *thread);
 /* The error indicator holds what a fenced call raised. False: it is the program's and stays set. */
 bool let_through(void);
 struct queue *queue_of(PyObject *stream); /* borrowed; NULL for none, with no exception set */

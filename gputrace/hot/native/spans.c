@@ -38,11 +38,11 @@ bool let_through(void) {
 /* Threads. */
 
 static _Thread_local struct thread *mine;
-static _Thread_local uint32_t mine_generation; /* of `mine`, which is gone where it is another recording's */
+static _Thread_local uint32_t mine_generation; /* of `mine`, which is forgotten where it is another recording's */
 static pthread_key_t at_thread_end;
 
 static void thread_ended(void *thread) {
-    if (mine == thread && mine_generation == core.generation) atomic_store(&mine->ended, true);
+    if (atomic_exchange(&((struct thread *)thread)->life, THREAD_ENDED) == THREAD_FORGOTTEN) free(thread);
 }
 
 static struct thread *new_thread(void) {
@@ -58,6 +58,7 @@ static struct thread *new_thread(void) {
     atomic_store(&thread->next, atomic_load(&core.threads));
     atomic_store_explicit(&core.threads, thread, memory_order_release);
     UNGUARD();
+    if (mine && atomic_load(&mine->life) == THREAD_FORGOTTEN) free(mine);
     pthread_setspecific(at_thread_end, thread);
     return mine = thread;
 }
@@ -67,13 +68,14 @@ struct thread *thread_here(void) {
     return likely(mine && mine_generation == core.generation) ? mine : new_thread();
 }
 
-void thread_free(struct thread *thread) {
+/* Let go of all it has. Its thread may come to its end meanwhile, and asks for no GIL then. */
+void thread_forget(struct thread *thread) {
     for (struct piece *piece = thread->oldest, *next; piece; piece = next) next = atomic_load(&piece->next), free(piece);
     lane_free(thread->home);
     lanes_free(&thread->lanes);
     for (int i = 0; i < 3; i++) Py_XDECREF(thread->ambient[i].queue);
     Py_XDECREF(thread->name);
-    free(thread);
+    if (atomic_exchange(&thread->life, THREAD_FORGOTTEN) == THREAD_ENDED) free(thread);
 }
 
 /* Rings. */
@@ -234,9 +236,11 @@ failed:
 }
 
 static struct queue *resolve(PyObject *stream) {
-    PyObject *queue = PyObject_CallFunctionObjArgs(core.resolve, stream, NULL);
+    PyObject *function = Py_NewRef(core.resolve), *queue = PyObject_CallFunctionObjArgs(function, stream, NULL);
+    bool same = function == core.resolve; /* else another recording began meanwhile */
+    Py_DECREF(function);
     if (!queue) return NULL;
-    struct queue *found = Py_TYPE(queue) == queue_type ? (struct queue *)queue : NULL;
+    struct queue *found = same && Py_TYPE(queue) == queue_type ? (struct queue *)queue : NULL;
     Py_DECREF(queue); /* the tracer keeps it */
     return found;
 }
@@ -271,7 +275,9 @@ static struct queue *ambient_queue(PyObject *stream, size_t handle) {
 
 /* The queue of whatever a program passes for a stream: borrowed; NULL for none, or with an exception set. */
 struct queue *queue_of(PyObject *stream) {
-    PyObject *queue = PyDict_GetItemWithError(core.queues, stream);
+    PyObject *queues = Py_NewRef(core.queues), *queue = PyDict_GetItemWithError(queues, stream);
+    if (unlikely(queues != core.queues)) queue = NULL; /* what hashed or compared it began another recording */
+    Py_DECREF(queues);
     if (likely(queue != NULL)) return (struct queue *)queue;
     if (!let_through()) return NULL; /* else it is what the program's object raises when it is hashed */
     size_t handle = PyLong_CheckExact(stream) ? PyLong_AsSize_t(stream) : SIZE_MAX;
@@ -658,6 +664,7 @@ static bool close_span(Span *span, PyObject *kind) {
         PyObject *error = PyObject_CallFunctionObjArgs(helpers.kind_name, kind, NULL);
         if (!error && !let_through()) return false;
         if (error) replace(&span->error, error);
+        if (span->state != OPEN || is_stale(span)) return true; /* closed meanwhile */
     }
     int64_t ns = now_ns();
     struct answer answer = {0, 0, 0};
@@ -948,10 +955,10 @@ static PyType_Spec dropped_spec = {"gputrace.hot._hot.Dropped", sizeof(Span), 0,
 
 static bool put_moment(PyObject *name, PyObject *const *values, PyObject *kwnames) {
     PyObject *keep = NULL;
-    struct thread *thread = thread_here();
-    Span *span = thread ? new_span(dropped_type, name, values, kwnames) : NULL; /* for its label and arguments */
-    bool ok = span && (span->label.id || text_of(span->name, &span->label.text, &keep));
-    if (ok) {
+    Span *span = new_span(dropped_type, name, values, kwnames); /* for its label and arguments */
+    struct thread *thread = span ? thread_here() : NULL; /* last: what the arguments say may begin another recording */
+    bool ok = thread && (span->label.id || text_of(span->name, &span->label.text, &keep));
+    if (ok && !is_stale(span)) {
         if (span->args) define_keys(span->args);
         if (!put_record(thread, RECORD_INSTANT, 0, span->label, now_ns(), 0, 0, span->args, false)) core.stats.dropped_spans++;
     }
