@@ -43,8 +43,11 @@ class NamedForWhatItHolds(bdist_wheel):
 
 
 def _in_one_line(error):
-    if isinstance(error, subprocess.CalledProcessError):  # else its command line is all that is seen
-        return f"{error.cmd[0]} failed with exit status {error.returncode}"
+    cause = error
+    while cause is not None:
+        if isinstance(cause, subprocess.CalledProcessError):  # whose own text is all of a long command line
+            return f"{cause.cmd[0]} failed with exit status {cause.returncode}"
+        cause = cause.__cause__ or cause.__context__
     return " ".join(str(error).split()) or type(error).__name__
 
 

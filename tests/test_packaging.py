@@ -115,8 +115,8 @@ def test_pip_shows_that_line(tree: Path) -> None:
     command = [sys.executable, "-m", "pip", "wheel", "-v", "--no-deps", "--no-build-isolation", "-w", "dist", "."]
     done = subprocess.run(command, cwd=tree, env={**os.environ, "CC": "/bin/false"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    [said] = [line.strip() for line in (done.stdout + done.stderr).splitlines() if LEFT_OUT in line]
-    assert "/bin/false" in said
+    said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if LEFT_OUT in line]
+    assert said == [f"{LEFT_OUT}/bin/false failed with exit status 1"]
 
 
 @pytest.mark.parametrize("system", ["darwin", "win32"])
