@@ -76,6 +76,12 @@ int64_t name_id(PyObject *name) {
 #ifndef Py_GIL_DISABLED
     if (likely(cache[slot].name == name)) return cache[slot].id;
 #endif
+    if (unlikely(!PyUnicode_CheckExact(name))) { /* a kind of the program's, whose hash and equality may be anything */
+        PyObject *exact = PyUnicode_FromObject(name);
+        int64_t same = exact ? name_id(exact) : -1;
+        Py_XDECREF(exact);
+        return same;
+    }
     GUARD();
     int64_t id = name_id_by_dict(name);
 #ifndef Py_GIL_DISABLED
