@@ -35,6 +35,8 @@ CHUNK_BYTES = 8 << 20
 _LANE_BYTES = 8192
 #: A chain that found so many bytes no tags gives up: it is inside a long packet.
 _MOST_MISSES = 512
+#: So many places of a chain are kept where it is only asked whether it was right.
+_EARLY_STEPS = 64
 #: Below so many bytes, one loop is quicker.
 _FEW_BYTES = 1 << 16
 #: More than the longest tag and length.
@@ -121,7 +123,8 @@ def frame(data: bytes) -> tuple[Packets, int, bool]:
 
 
 def _whole_bytes(data: bytes) -> tuple[bytes, int, bool]:
-    _, end, damaged = (_walk if len(data) < _FEW_BYTES else _mark_side_by_side)(data)
+    """``data``, and of it what `frame` says, without the places in between."""
+    _, end, damaged = _walk(data) if len(data) < _FEW_BYTES else (0, *_end_side_by_side(data))
     return data, end, damaged
 
 
@@ -151,46 +154,89 @@ def _walk(
     return found, i, False
 
 
+class _Chains:
+    """All chains of a chunk, run from where they begin, blind but for the first, to the limit of each.
+
+    ``exits`` are the places each came to, its ``limits`` or beyond unless it gave up, and ``astray`` the last place
+    where it found no tag, -1 if it always did. ``visit`` is told of each step: its number, and which chains are where.
+    """
+
+    def __init__(self, data: bytes, visit: Callable[[int, Places, Places], object]) -> None:
+        size = len(data)
+        padded = np.zeros(size + _PAD, np.uint8)
+        padded[:size] = np.frombuffer(data, np.uint8)
+        count = size // _LANE_BYTES
+        self.begins: Places = np.arange(count, dtype=np.int64) * _LANE_BYTES
+        self.limits: Places = self.begins + _LANE_BYTES
+        self.limits[-1] = size
+        self.exits: Places = self.begins.copy()
+        self.astray: Places = np.full(count, -1, np.int64)
+        misses = np.zeros(count, np.int64)
+        lane, at, limit = np.arange(count), self.begins, self.limits  # of those that still run
+        step = 0
+        while lane.size:
+            length = padded[at + 1]
+            following = at + length
+            following += 2
+            if length.max() >= 0x80:
+                long = np.flatnonzero(length >= 0x80)
+                following[long] = _follow_long(padded, at[long], size)
+            is_tag = padded[at] == TAG
+            if np.count_nonzero(is_tag) == at.size:
+                visit(step, lane, at)
+                runs = following < limit
+            else:
+                visit(step, lane[is_tag], at[is_tag])
+                following = np.where(is_tag, following, at + 1)
+                lost = lane[~is_tag]
+                self.astray[lost] = at[~is_tag]
+                misses[lost] += 1
+                runs = (following < limit) & (is_tag | (misses[lane] < _MOST_MISSES))
+            at = following
+            step += 1
+            if np.count_nonzero(runs) < at.size:
+                ended = ~runs
+                self.exits[lane[ended]] = at[ended]
+                lane, at, limit = lane[runs], at[runs], limit[runs]
+
+
 def _mark_side_by_side(data: bytes) -> tuple[NDArray[np.uint8], int, bool]:
     """An array that is 1 where a packet begins, where they end, and whether no packet follows there."""
-    size = len(data)
-    padded = np.zeros(size + _PAD, np.uint8)
-    padded[:size] = np.frombuffer(data, np.uint8)
-    count = size // _LANE_BYTES
-    begins = np.arange(count, dtype=np.int64) * _LANE_BYTES
-    limits = begins + _LANE_BYTES
-    limits[-1] = size
-    marks = bytearray(size + 1)  # 1 where a chain saw a packet begin
+    marks = bytearray(len(data) + 1)  # 1 where a chain saw a packet begin
     mark = np.frombuffer(marks, np.uint8)  # the same memory
-    place = begins.copy()  # where each chain came to
-    astray = np.full(count, -1, np.int64)  # the last place where it found no tag
-    misses = np.zeros(count, np.int64)
-    lane, at, limit = np.arange(count), begins, limits  # of those that still run
-    while lane.size:
-        length = padded[at + 1]
-        following = at + length
-        following += 2
-        if length.max() >= 0x80:
-            long = np.flatnonzero(length >= 0x80)
-            following[long] = _follow_long(padded, at[long], size)
-        is_tag = padded[at] == TAG
-        if np.count_nonzero(is_tag) == at.size:
-            mark.put(at, 1, "clip")  # the quickest way to say so
-            runs = following < limit
-        else:
-            mark[at[is_tag]] = 1
-            following = np.where(is_tag, following, at + 1)
-            lost = lane[~is_tag]
-            astray[lost] = at[~is_tag]
-            misses[lost] += 1
-            runs = (following < limit) & (misses[lane] < _MOST_MISSES)
-        at = following
-        if np.count_nonzero(runs) < at.size:
-            ended = ~runs
-            place[lane[ended]] = at[ended]
-            lane, at, limit = lane[runs], at[runs], limit[runs]
-    end, damaged = _fall_into_step(data, marks, begins.tolist(), limits.tolist(), place.tolist(), astray.tolist())
+    ran = _Chains(data, lambda step, lane, at: mark.put(at, 1, "clip"))  # the quickest way to set them
+    lists = (ran.begins.tolist(), ran.limits.tolist(), ran.exits.tolist(), ran.astray.tolist())
+    end, damaged = _fall_into_step(data, marks, *lists)
     return mark, end, damaged
+
+
+def _end_side_by_side(data: bytes) -> tuple[int, bool]:
+    """The last two of these alone. A chain that is ever right is so soon, so its first places are enough to know."""
+    early = np.full((_EARLY_STEPS, len(data) // _LANE_BYTES), -1, np.int64)
+
+    def visit(step: int, lane: Places, at: Places) -> None:
+        if step < _EARLY_STEPS:
+            early[step, lane] = at
+
+    ran = _Chains(data, visit)
+    entries = np.concatenate((np.zeros(1, np.int64), ran.exits[:-1]))
+    right = (early == entries).any(axis=0) & (ran.astray < entries)
+    entry = known = 0
+    for limit, way_in, way_out, is_right in zip(
+        ran.limits.tolist(), entries.tolist(), ran.exits.tolist(), right.tolist(), strict=True
+    ):
+        if entry >= limit:  # a long packet reaches over all of it
+            continue
+        known = entry
+        if is_right and entry == way_in:
+            entry = way_out
+            continue
+        _, entry, damaged = _walk(data, entry, limit)
+        if entry < limit:
+            return entry, damaged
+    if entry <= len(data):
+        return entry, False
+    return _walk(data, known)[1:]  # the last packet is not whole
 
 
 def _follow_long(padded: NDArray[np.uint8], at: Places, size: int) -> Places:

@@ -35,6 +35,7 @@ def walked(data: bytes) -> tuple[list[tuple[int, int, int]], int, bool]:
 
 def quick(data: bytes) -> tuple[list[tuple[int, int, int]], int, bool]:
     found, end, damaged = frame(data)
+    assert module._whole_bytes(data) == (data, end, damaged)
     return list(zip(found.starts.tolist(), found.bodies.tolist(), found.ends.tolist(), strict=True)), end, damaged
 
 
