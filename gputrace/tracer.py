@@ -366,6 +366,7 @@ class Tracer:
             self.counts.unfinished += device.open_spans
             device.close()
         self.counts.unfinished += self._host.open_spans
+        self._tell_trouble()
         try:
             if self._exporter is not None and self._file is not None:
                 if not self._broken:

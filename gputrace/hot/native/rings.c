@@ -10,9 +10,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-enum { FIRST_GROWTH = 4, READY = 1, MOST_REGIONS = 256, LONG_STEP = 4, ENTRIES = (PIECE_BYTES - PIECE_HEAD) };
+enum { FIRST_GROWTH = 4, READY = 1, MOST_REGIONS = 256, MOST_TRIES = 1000, LONG_STEP = 4, ENTRIES = (PIECE_BYTES - PIECE_HEAD) };
 
 _Static_assert(sizeof(struct record) == SLOT, "records are slots");
 _Static_assert(sizeof(struct piece_head) == PIECE_HEAD, "pieces begin with their head");
@@ -38,13 +39,23 @@ static size_t open_free_count, open_free_room, ended_count, ended_room; /* `open
 static struct text process_name;
 static char process_name_bytes[512];
 
+/* Give a stretch of the file its room on the disk now, so that no later store finds none (SIGBUS). An errno, or 0. */
+static int reserve(int file, uint64_t offset, uint64_t bytes) {
+    struct rlimit limit;
+    /* Asked first: to ask for more than it allows is answered by SIGXFSZ, which may end the program. */
+    if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY && offset + bytes > limit.rlim_cur) return EFBIG;
+    int error = EINTR; /* the program's signals break it off on some file systems */
+    for (int tries = 0; error == EINTR && tries < MOST_TRIES; tries++) error = posix_fallocate(file, (off_t)offset, (off_t)bytes);
+    return error;
+}
+
 /* The file's next `units` pieces, mapped; NULL with `trouble` set. With the file's header in front the first time. */
 static uint8_t *grow_file(uint64_t units) {
     bool first = !file_units;
     uint64_t offset = first ? 0 : (1 + file_units) * PIECE_BYTES, bytes = (units + first) * PIECE_BYTES;
     if (!path || trouble[0]) return NULL;
     int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (first ? O_CREAT | O_EXCL : 0), 0600);
-    int error = file < 0 ? errno : posix_fallocate(file, (off_t)offset, (off_t)bytes);
+    int error = file < 0 ? errno : reserve(file, offset, bytes);
     uint8_t *base = MAP_FAILED;
     if (!error && (base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)offset)) == MAP_FAILED)
         error = errno;
