@@ -203,7 +203,8 @@ class Span:
     ``scope`` says what it may nest in: `PLAIN` for code that runs straight down its thread, the identity of a task or a
     generator for code that can be suspended with the span open, None for an explicit window, which nests in nothing.
     ``gpu`` is the queue its window was recorded on, None for a host slice alone. ``reason`` says why the window's end
-    could not be recorded; ``error`` what went wrong inside; ``misread``, the collector's, why an event could not be read.
+    could not be recorded; ``error`` what went wrong inside; ``misread``, the collector's, why an event could not be
+    read.
     """
 
     __slots__ = (

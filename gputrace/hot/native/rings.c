@@ -92,6 +92,22 @@ static void push_free(struct piece *piece) {
     free_count += piece->units == 1;
 }
 
+/* Make short pieces of a long one: a burst of long records must not keep the room from short ones for ever. */
+static void cut_long(void) {
+    struct piece *piece = free_long;
+    uint32_t units = piece->units;
+    free_long = atomic_load(&piece->next);
+    piece->units = 1;
+    for (uint32_t i = 0; i < units; i++) {
+        struct piece *one = i ? calloc(1, sizeof *one) : piece;
+        if (!one) return; /* the rest is lost, and nothing else */
+        one->base = piece->base + (uint64_t)i * PIECE_BYTES;
+        one->units = 1;
+        ((struct piece_head *)one->base)->units = 1;
+        push_free(one);
+    }
+}
+
 /* One that is as long, taken off its list; NULL if there is none. */
 static struct piece *pop_free(uint32_t units) {
     if (units == 1 && free_pieces) {
@@ -100,6 +116,8 @@ static struct piece *pop_free(uint32_t units) {
         free_count--;
         return piece;
     }
+    if (units == 1 && free_long) cut_long();
+    if (units == 1 && free_pieces) return pop_free(1);
     struct piece *before = NULL;
     for (struct piece *piece = units > 1 ? free_long : NULL; piece; before = piece, piece = atomic_load(&piece->next)) {
         if (piece->units < units) continue;
