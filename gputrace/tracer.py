@@ -321,7 +321,8 @@ class Tracer:
     def _tick_profilers(self) -> None:
         profiler = sys.modules.get("gputrace.profiler")
         if profiler is not None:
-            for live in list(profiler.live_profilers):
+            # Another thread may be in the middle of importing it.
+            for live in list(getattr(profiler, "live_profilers", ())):
                 live.tick()
 
     def _report_now_and_then(self) -> None:
