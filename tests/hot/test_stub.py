@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from gputrace import hot
+from tests.hot.twin import in_twin
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(hot.TWIN != "compiled", reason=f"not the compiled twin: {hot.WHY}")
+@in_twin("compiled")
 def test_the_stub_is_as_the_module() -> None:
     # It compares what C says of itself: names, kinds, and the signatures of what has one.
     command = [sys.executable, "-m", "mypy.stubtest", "--concise", "gputrace.hot._hot"]

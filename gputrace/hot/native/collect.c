@@ -7,6 +7,8 @@
 
 #include "hot.h"
 
+#include <unistd.h>
+
 struct counts counts;
 struct buffer out;
 struct lane *touched;
@@ -1001,7 +1003,9 @@ static PyObject *hot_switch_off(PyObject *module, PyObject *unused) {
 static PyObject *hot_forget(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
 #ifdef Py_GIL_DISABLED
-    pthread_mutex_init(&core_lock, NULL);
+    static pid_t holder;
+    if (holder != getpid()) memset(&core_lock, 0, sizeof core_lock); /* a thread of the parent's may have it */
+    holder = getpid();
 #endif
     core.generation++;
     core.next_number = 0;

@@ -34,9 +34,10 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 #ifdef Py_GIL_DISABLED
-extern pthread_mutex_t core_lock;
-#define GUARD() pthread_mutex_lock(&core_lock)
-#define UNGUARD() pthread_mutex_unlock(&core_lock)
+/* Python's own kind: who waits for one of pthread's cannot be stopped by a collection of garbage, which then waits, too. */
+extern PyMutex core_lock;
+#define GUARD() PyMutex_Lock(&core_lock)
+#define UNGUARD() PyMutex_Unlock(&core_lock)
 #else
 #define GUARD() ((void)0)
 #define UNGUARD() ((void)0)

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #ifdef Py_GIL_DISABLED
-pthread_mutex_t core_lock = PTHREAD_MUTEX_INITIALIZER;
+PyMutex core_lock;
 #endif
 
 struct core core;
@@ -106,13 +106,21 @@ static struct record *place(struct thread *thread, size_t payload, uint32_t *slo
     return (struct record *)thread->at;
 }
 
+/* A name must be in the ring before what is called so. */
+static bool define_name(uint32_t id) {
+    GUARD();
+    bool defined = names[id]->generation == core.generation || ring_define_name(id);
+    UNGUARD();
+    return defined;
+}
+
 /* Put a record with a label and arguments. False where there is no room. */
 static bool put_record(struct thread *thread, unsigned kind, unsigned flags, struct label label, int64_t ns, uint64_t number,
                        uint64_t scope, const struct blob *args, bool beyond) {
     size_t text = !label.id && kind != RECORD_END ? 4 + (size_t)label.text.length : 0;
     size_t payload = text + (args ? args->length : 0);
     uint32_t slots = 0;
-    if (label.id && unlikely(names[label.id]->generation != core.generation) && !ring_define_name(label.id)) return false;
+    if (label.id && unlikely(names[label.id]->generation != core.generation) && !define_name(label.id)) return false;
     GUARD();
     struct record *record = place(thread, payload, &slots, beyond);
     if (likely(record != NULL)) {
@@ -139,21 +147,23 @@ static void define_keys(const struct blob *args) {
     struct args view = {args->bytes, args->bytes + args->length};
     struct arg arg;
     while (arg_next(&view, &arg))
-        if (arg.key.id && names[arg.key.id]->generation != core.generation) ring_define_name(arg.key.id);
+        if (arg.key.id && names[arg.key.id]->generation != core.generation) define_name(arg.key.id);
 }
 
 /* Scope: see gputrace/hot/scope.py. */
 
+#ifndef Py_GIL_DISABLED
 enum { CODES = 512 };
 static struct {
     PyObject *code;
     bool special;
 } codes[CODES];
+#endif
 static PyObject *enters; /* the names of functions that enter a span for whoever wrote the `with` */
 
 static bool code_is_special(PyObject *code) {
-    size_t slot = ((uintptr_t)code >> 5) & (CODES - 1);
 #ifndef Py_GIL_DISABLED
+    size_t slot = ((uintptr_t)code >> 5) & (CODES - 1);
     if (likely(codes[slot].code == code)) return codes[slot].special;
 #endif
     PyObject *flags = PyObject_GetAttrString(code, "co_flags"), *name = PyObject_GetAttrString(code, "co_name");
@@ -164,8 +174,6 @@ static bool code_is_special(PyObject *code) {
 #ifndef Py_GIL_DISABLED
     replace(&codes[slot].code, Py_NewRef(code)); /* held, so that its address means it */
     codes[slot].special = special;
-#else
-    (void)slot;
 #endif
     return special;
 }
@@ -996,7 +1004,7 @@ static PyObject *hot_sample(PyObject *module, PyObject *args) {
     int64_t id = name_id(name), unit = PyUnicode_GetLength(unit_name) ? name_id(unit_name) : 0;
     struct label label = {.id = id > 0 ? (uint32_t)id : 0};
     if (!thread || id < 0 || unit < 0 || (!id && !text_of(name, &label.text, &keep))) return NULL;
-    if (unit && names[unit]->generation != core.generation) ring_define_name((uint32_t)unit);
+    if (unit && names[unit]->generation != core.generation) define_name((uint32_t)unit);
     if (!put_record(thread, RECORD_SAMPLE, is_double ? IS_DOUBLE : 0, label, now_ns(), bits, (uint64_t)unit, NULL, false))
         core.stats.dropped_spans++;
     Py_XDECREF(keep);

@@ -6,12 +6,14 @@ struct name *names[MOST_NAMES];
 static uint32_t name_count = FIRST_NAME;
 static PyObject *ids; /* dict: str -> id */
 
+#ifndef Py_GIL_DISABLED
 /* In front of the dict, by address. Holds its strings, so an address means one string. */
 enum { CACHE = 1024 };
 static struct {
     PyObject *name;
     uint32_t id;
 } cache[CACHE];
+#endif
 
 static bool name_keep(PyObject *object, struct text text, uint32_t id) {
     struct name *name = malloc(sizeof *name + text.length);
@@ -72,8 +74,8 @@ static int64_t name_id_by_dict(PyObject *name) {
 }
 
 int64_t name_id(PyObject *name) {
-    size_t slot = ((uintptr_t)name >> 4) & (CACHE - 1);
 #ifndef Py_GIL_DISABLED
+    size_t slot = ((uintptr_t)name >> 4) & (CACHE - 1);
     if (likely(cache[slot].name == name)) return cache[slot].id;
 #endif
     if (unlikely(!PyUnicode_CheckExact(name))) { /* a kind of the program's, whose hash and equality may be anything */
@@ -91,8 +93,6 @@ int64_t name_id(PyObject *name) {
         cache[slot].id = (uint32_t)id;
         Py_XDECREF(before);
     }
-#else
-    (void)slot;
 #endif
     UNGUARD();
     return id;
