@@ -31,6 +31,7 @@ _KNOWN_KEYS: Final = (
     *("SG.", "nvapi-", "eyJ"),
 )
 _KEY_LENGTH: Final = 16
+_LETTERS_LENGTH: Final = 30
 
 _SCHEMES_WITH_USERS: Final = ("ssh", "git+ssh", "sftp", "scp")
 _QUOTES: Final = "\"'"
@@ -151,7 +152,9 @@ def _mask_keys(text: str) -> str:
         while end < len(text) and (text[end].isalnum() or text[end] in "-_."):
             end += 1
         word = text[place:end]
-        is_key = word.startswith(_KNOWN_KEYS) and len(word) >= _KEY_LENGTH and any(map(str.isdigit, word))
+        # A word of the language that begins alike has no digits, or is short, or is not of mixed case.
+        random = any(map(str.isdigit, word)) or (len(word) >= _LETTERS_LENGTH and not word.islower())
+        is_key = word.startswith(_KNOWN_KEYS) and len(word) >= _KEY_LENGTH and random
         done += (MASK if is_key else word) + text[end : end + 1]
         place = end + 1
     return done

@@ -65,6 +65,7 @@ def test_behind_an_option(option: str, value: str) -> None:
         "sk-proj-abcdefghijklmnop1234",
         "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
         "hf_abcdefghijklmnopqrstuv0123",
+        "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",
         "xoxb-123456789012-abcdefghijkl",
         "AKIAIOSFODNN7EXAMPLE",
         JWT,
