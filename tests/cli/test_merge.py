@@ -236,3 +236,14 @@ def test_shards_of_a_recording_that_goes_on_beside_a_whole_trace(tmp_path: Path)
         running.communicate(b"")
     assert Drawn(tmp_path / "late.pftrace").named("early")
     assert left_behind(tmp_path) == []
+
+
+def test_an_input_is_never_the_output(tmp_path: Path) -> None:
+    trace = tmp_path / "a.json"
+    trace.write_text('[\n{"ph":"X","pid":1,"tid":1,"name":"x","ts":1.0,"dur":1.0}\n]\n')
+    before = trace.read_bytes()
+    words = [*GPUTRACE, "merge", str(trace), "-o", str(trace)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "would be lost: give another name" in done.stderr
+    assert trace.read_bytes() == before
