@@ -179,7 +179,7 @@ def test_what_a_finished_recording_kept_goes_with_it(tmp_path: Path) -> None:
 
     def alive() -> int:
         gc.collect()
-        return sum(isinstance(each, (DeviceTrace, Line, Track)) for each in gc.get_objects())
+        return sum(issubclass(type(each), (DeviceTrace, Line, Track)) for each in gc.get_objects())
 
     counts = []
     for _ in range(6):
