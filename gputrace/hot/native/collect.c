@@ -1007,6 +1007,7 @@ static PyObject *hot_forget(PyObject *module, PyObject *unused) {
     if (holder != getpid()) memset(&core_lock, 0, sizeof core_lock); /* a thread of the parent's may have it */
     holder = getpid();
 #endif
+    GUARD();
     core.generation++;
     core.next_number = 0;
     core.next_thread = 0;
@@ -1015,16 +1016,17 @@ static PyObject *hot_forget(PyObject *module, PyObject *unused) {
     struct thread *thread = atomic_exchange(&core.threads, NULL);
     for (size_t i = 0; i < deferred_count; i++) free(deferred[i].piece);
     deferred_count = sample_count = 0;
-#ifndef Py_GIL_DISABLED
-    for (struct thread *next; thread; thread = next) {
-        next = atomic_load(&thread->next);
-        thread_forget(thread);
-    }
-#else
-    (void)thread; /* another thread may be in there */
-#endif
     out.length = 0;
     rings_forget();
+    UNGUARD();
+    for (struct thread *next; thread; thread = next) {
+        next = atomic_load(&thread->next);
+#ifdef Py_GIL_DISABLED
+        thread_empty(thread); /* its own thread may be looking at the rest */
+#else
+        thread_forget(thread);
+#endif
+    }
     PyObject *queues = PyDict_New(), *all = PyList_New(0);
     if (!queues || !all) return Py_XDECREF(queues), Py_XDECREF(all), NULL;
     replace(&core.queues, queues);

@@ -354,6 +354,7 @@ extern PyTypeObject *span_type, *window_type, *off_type, *dropped_type, *queue_t
 extern PyMethodDef span_functions[];
 bool spans_start(void);
 struct thread *thread_here(void);
+void thread_empty(struct thread *thread);
 void thread_forget(struct thread *thread);
 /* The error indicator holds what a fenced call raised. False: it is the program's and stays set. */
 bool let_through(void);

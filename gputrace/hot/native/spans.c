@@ -68,11 +68,18 @@ struct thread *thread_here(void) {
     return likely(mine && mine_generation == core.generation) ? mine : new_thread();
 }
 
+/* Let go of what is the collector's. */
+void thread_empty(struct thread *thread) {
+    struct piece *piece = atomic_exchange(&thread->oldest, NULL);
+    for (struct piece *next; piece; piece = next) next = atomic_load(&piece->next), free(piece);
+    lane_free(thread->home);
+    thread->home = NULL;
+    lanes_free(&thread->lanes);
+}
+
 /* Let go of all it has. Its thread may come to its end meanwhile, and asks for no GIL then. */
 void thread_forget(struct thread *thread) {
-    for (struct piece *piece = thread->oldest, *next; piece; piece = next) next = atomic_load(&piece->next), free(piece);
-    lane_free(thread->home);
-    lanes_free(&thread->lanes);
+    thread_empty(thread);
     for (int i = 0; i < 3; i++) Py_XDECREF(thread->ambient[i].queue);
     Py_XDECREF(thread->name);
     if (atomic_exchange(&thread->life, THREAD_FORGOTTEN) == THREAD_ENDED) free(thread);
@@ -122,6 +129,12 @@ static bool put_record(struct thread *thread, unsigned kind, unsigned flags, str
     uint32_t slots = 0;
     if (label.id && unlikely(names[label.id]->generation != core.generation) && !define_name(label.id)) return false;
     GUARD();
+#ifdef Py_GIL_DISABLED
+    if (unlikely(thread->generation != core.generation)) { /* its ring may be gone since its caller asked */
+        UNGUARD();
+        return false;
+    }
+#endif
     struct record *record = place(thread, payload, &slots, beyond);
     if (likely(record != NULL)) {
         record->ns = ns;
