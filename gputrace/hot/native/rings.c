@@ -21,16 +21,18 @@ _Static_assert(sizeof(struct thread_entry) == 128 && sizeof(struct open_entry) =
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char *path;
-static uint64_t most_units, all_units, used_units, file_units;
+static uint64_t most_units, file_units;
+static _Atomic uint64_t all_units, used_units; /* changed with the lock, read without */
 static struct piece *free_pieces, *free_long; /* of one unit, and of more */
 static size_t free_count;
 static char trouble[256];
+static _Atomic bool has_trouble; /* once all of it is there */
 static struct {
     void *base;
     size_t length;
 } regions[MOST_REGIONS];
 static size_t region_count;
-static struct ring_header *header, own_header;
+static struct ring_header *_Atomic header, own_header;
 static struct piece *names_piece, *threads_pieces, *open_pieces;
 static uint8_t *names_at;
 static struct open_entry **open_free, **ended;
@@ -62,6 +64,7 @@ static uint8_t *grow_file(uint64_t units) {
     if (file >= 0) close(file);
     if (error) {
         snprintf(trouble, sizeof trouble, "%s", strerror(error));
+        has_trouble = true;
         if (first && file >= 0) unlink(path);
         return NULL;
     }
@@ -69,19 +72,20 @@ static uint8_t *grow_file(uint64_t units) {
     regions[region_count++].length = bytes;
     file_units += units;
     if (!first) return base;
-    header = (struct ring_header *)base;
-    memcpy(header->name, process_name_bytes, process_name.length);
-    header->name_length = process_name.length;
-    header->pid = (uint32_t)getpid();
-    header->version = 1;
-    header->piece_bytes = PIECE_BYTES;
-    header->tracks = own_header.tracks;
-    header->length[0] = own_header.length[0];
-    header->length[1] = own_header.length[1];
-    atomic_store(&header->committed, atomic_load(&own_header.committed));
-    atomic_store(&header->pending, atomic_load(&own_header.pending));
+    struct ring_header *in_file = (struct ring_header *)base;
+    memcpy(in_file->name, process_name_bytes, process_name.length);
+    in_file->name_length = process_name.length;
+    in_file->pid = (uint32_t)getpid();
+    in_file->version = 1;
+    in_file->piece_bytes = PIECE_BYTES;
+    in_file->tracks = own_header.tracks;
+    in_file->length[0] = own_header.length[0];
+    in_file->length[1] = own_header.length[1];
+    atomic_store(&in_file->committed, atomic_load(&own_header.committed));
+    atomic_store(&in_file->pending, atomic_load(&own_header.pending));
     atomic_thread_fence(memory_order_release);
-    memcpy(header->magic, "gputrng1", 8);
+    memcpy(in_file->magic, "gputrng1", 8);
+    atomic_store_explicit(&header, in_file, memory_order_release);
     return base + PIECE_BYTES;
 }
 
@@ -206,11 +210,12 @@ bool rings_half_full(void) {
 }
 
 const char *rings_trouble(void) {
-    return trouble[0] ? trouble : NULL;
+    return has_trouble ? trouble : NULL;
 }
 
 struct ring_header *ring_header(void) {
-    return header ? header : &own_header;
+    struct ring_header *mapped = atomic_load_explicit(&header, memory_order_acquire);
+    return mapped ? mapped : &own_header;
 }
 
 /* Names. Written by the program's side alone. */
@@ -332,6 +337,7 @@ void rings_forget(void) {
     header = NULL;
     memset(&own_header, 0, sizeof own_header);
     trouble[0] = 0;
+    has_trouble = false;
 }
 
 void rings_stop(void) {
