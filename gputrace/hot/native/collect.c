@@ -1016,6 +1016,7 @@ static PyObject *hot_forget(PyObject *module, PyObject *unused) {
     struct thread *thread = atomic_exchange(&core.threads, NULL);
     for (size_t i = 0; i < deferred_count; i++) free(deferred[i].piece);
     deferred_count = sample_count = 0;
+    memset(&counts, 0, sizeof counts);
     out.length = 0;
     rings_forget();
     UNGUARD();
