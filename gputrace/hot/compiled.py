@@ -121,4 +121,4 @@ def drop_queue(queue: StreamQueue) -> None:
 
 def idle() -> bool:
     """Has the collector taken all that was handed over?"""
-    return not _hot.state()["undrained"] and not any(queue.unread for queue in _hot.all_queues())
+    return not _hot.threads()[1] and not any(queue.unread for queue in _hot.all_queues())

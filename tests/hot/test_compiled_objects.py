@@ -53,8 +53,8 @@ with gputrace.trace(sys.argv[1], device="simulated") as trace:
         pid = os.fork()
         if not pid:
             state = _hot.state()
-            kept = {name: state[name] for name in ("threads", "undrained", "ring_bytes", "slices")}
-            os._exit(0 if not any(kept.values()) and not hot.queues() and not _hot.all_queues() else 1)
+            kept = (*_hot.threads(), state["ring_bytes"], state["slices"])
+            os._exit(0 if not any(kept) and not hot.queues() and not _hot.all_queues() else 1)
         print(wait(pid), trace.summary)
 """
     assert run(program, tmp_path / "t.pftrace") == "0 None\n"

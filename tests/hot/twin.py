@@ -27,6 +27,10 @@ ROOT = Path(__file__).parents[2]
 #: Where no extension can be built (not Linux, no compiler) there is only one twin to try.
 BUILT = importlib.util.find_spec("gputrace.hot._hot") is not None
 TWINS = ("pure", "compiled") if BUILT else ("pure",)
+if not BUILT and os.environ.get("CI") == "true":
+    raise RuntimeError(
+        "the compiled part is needed in CI: is there a C compiler? `pip install -v` says why it is not here"
+    )
 LIMIT_S = 100
 #: Bytes of the compiled twin's ring that a span takes, begun and ended.
 SPAN_BYTES = 64
@@ -66,8 +70,7 @@ def host_threads() -> int:
     if hot.TWIN == "compiled":
         from gputrace.hot import _hot
 
-        threads: int = _hot.state()["threads"]
-        return threads
+        return _hot.threads()[0]
     from gputrace.hot import pure
 
     return len(pure.threads())

@@ -26,34 +26,9 @@ void gil_drop(struct collecting *c) {
     if (!c->stays && !PyErr_Occurred()) c->state = PyEval_SaveThread();
 }
 
-/* Epochs: what the shard holds. See rings.c and the ring file's reader. */
-
-static uint64_t epoch(void) {
-    return atomic_load_explicit(&ring_header()->committed, memory_order_relaxed) + 1;
-}
-
-/* Pieces and entries that may be used again once an epoch is in the shard. */
-static struct deferred {
-    struct piece *piece;
-    struct thread_entry *entry;
-    uint64_t epoch;
-} *deferred;
-static size_t deferred_count, deferred_room;
-
-static void defer(struct piece *piece, struct thread_entry *entry) {
-    if (deferred_count == deferred_room) {
-        size_t room = deferred_room ? 2 * deferred_room : 64;
-        struct deferred *more = realloc(deferred, room * sizeof *more);
-        if (!more) return; /* it is lost, and nothing else */
-        deferred = more;
-        deferred_room = room;
-    }
-    deferred[deferred_count++] = (struct deferred){piece, entry, epoch()};
-}
-
 static void consumed(struct piece *piece, const uint8_t *at) {
     struct piece_head *head = (struct piece_head *)piece->base;
-    uint64_t now = epoch();
+    uint64_t now = ring_epoch();
     if (head->epoch_new < now) head->consumed_old = head->consumed_new;
     atomic_thread_fence(memory_order_release);
     head->epoch_new = now;
@@ -67,7 +42,7 @@ static PyObject *hot_epoch_pending(PyObject *module, PyObject *args) {
     unsigned long long length, tracks;
     if (!PyArg_ParseTuple(args, "KK", &length, &tracks)) return NULL;
     struct ring_header *header = ring_header();
-    uint64_t next = epoch();
+    uint64_t next = ring_epoch();
     header->tracks = tracks;
     header->length[next & 1] = length;
     atomic_store_explicit(&header->pending, next, memory_order_release);
@@ -77,17 +52,7 @@ static PyObject *hot_epoch_pending(PyObject *module, PyObject *args) {
 /* epoch_commit(): the shard is as long as was said. */
 static PyObject *hot_epoch_commit(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
-    uint64_t now = epoch();
-    atomic_store_explicit(&ring_header()->committed, now, memory_order_release);
-    size_t kept = 0;
-    for (size_t i = 0; i < deferred_count; i++) {
-        if (deferred[i].epoch > now) deferred[kept++] = deferred[i];
-        else if (deferred[i].piece) piece_give(deferred[i].piece);
-        else atomic_store_explicit(&deferred[i].entry->number, 0, memory_order_release);
-    }
-    deferred_count = kept;
-    open_entries_free(now);
-    rings_prepare();
+    ring_commit();
     Py_RETURN_NONE;
 }
 
@@ -148,13 +113,7 @@ static struct sample {
 static size_t sample_count, sample_room;
 
 static bool add_sample(struct record *record, uint64_t tag) {
-    if (sample_count == sample_room) {
-        size_t room = sample_room ? 2 * sample_room : 64;
-        struct sample *more = realloc(samples, room * sizeof *more);
-        if (!more) return false;
-        samples = more;
-        sample_room = room;
-    }
+    if (!room_for_one(&samples, &sample_room, sample_count, sizeof *samples)) return false;
     struct sample *sample = &samples[sample_count++];
     record_args(record, tag, &sample->label);
     sample->ns = record->ns;
@@ -188,13 +147,13 @@ static bool open_host(struct collecting *c, struct thread *thread) {
     gil_take(c);
     PyObject *made = PyObject_CallFunction(open_thread, "IIO", thread->number, thread->tid, thread->name), *home, *open_lane, *keep = NULL;
     struct text name;
-    if (made && PyArg_ParseTuple(made, "OO", &home, &open_lane) && (thread->home = lane_make(c, home, 0)) &&
+    if (made && PyArg_ParseTuple(made, "OO", &home, &open_lane) && (thread->home = lane_make(home, 0)) &&
         text_of(thread->name, &name, &keep)) {
         thread->lanes.open_lane = Py_NewRef(open_lane);
         thread->lanes.thread = thread;
         thread->entry = thread_entry_take(thread->number, thread->tid, name);
         if (thread->entry) {
-            thread->entry->announced = epoch();
+            thread->entry->announced = ring_epoch();
             atomic_thread_fence(memory_order_release);
             thread->entry->track = thread->home->track_id;
         }
@@ -219,7 +178,7 @@ static bool begin_on_lane(struct collecting *c, struct thread *thread, struct re
 
 static bool is_in(const struct lane *lane, uint64_t item) {
     for (size_t i = lane->depth; i-- > 0;)
-        if (lane->stack[i] == item) return true;
+        if (lane->stack[i].item == item) return true;
     return false;
 }
 
@@ -254,7 +213,7 @@ static bool end_host(struct collecting *c, struct thread *thread, struct record 
     struct lane *home = thread->home;
     struct edge edge = {.ts = record->ns, .kind = EDGE_END};
     add_view(&edge, record_args(record, tag, NULL));
-    bool innermost = home->depth && home->stack[home->depth - 1] == record->number;
+    bool innermost = home->depth && home->stack[home->depth - 1].item == record->number;
     if (!innermost && !is_in(home, record->number))
         return lanes_end(c, &thread->lanes, record->number, edge.ts, edge.views, edge.view_count) != INT64_MIN;
     if (edge.ts < home->last_ns) {
@@ -263,7 +222,7 @@ static bool end_host(struct collecting *c, struct thread *thread, struct record 
     }
     home->last_ns = edge.ts;
     if (!innermost && !lane_cut_down_to(c, &thread->lanes, home, record->number, edge.ts)) return false;
-    lane_pop(c, home);
+    lane_pop(home);
     return lane_emit(c, home, &edge);
 }
 
@@ -295,7 +254,7 @@ static bool collect_thread(struct collecting *c, struct thread *thread, uint64_t
     while (oldest != cursor.piece) { /* read whole */
         struct piece *next = atomic_load_explicit(&oldest->next, memory_order_acquire);
         consumed(oldest, oldest->base + (size_t)oldest->units * PIECE_BYTES);
-        defer(oldest, NULL);
+        piece_give(oldest);
         oldest = next;
     }
     if (taken) consumed(cursor.piece, cursor.at);
@@ -332,9 +291,9 @@ static bool drop_ended(void) {
         Py_XDECREF(tracks);
         for (struct piece *piece = atomic_exchange(&thread->oldest, NULL), *next; piece; piece = next) {
             next = atomic_load(&piece->next);
-            defer(piece, NULL);
+            piece_give(piece);
         }
-        if (thread->entry) defer(NULL, thread->entry);
+        if (thread->entry) thread_entry_give(thread->entry);
         thread_forget(thread);
         Py_XDECREF(done);
         if (!done) return false;
@@ -375,13 +334,7 @@ static PyObject *hot_collect_host(PyObject *module, PyObject *arg) {
 /* Windows: reading. */
 
 static bool add_waiting(struct queue *queue, struct passed passed) {
-    if (queue->waiting_count == queue->waiting_room) {
-        size_t room = queue->waiting_room ? 2 * queue->waiting_room : 64;
-        struct passed *more = realloc(queue->waiting, room * sizeof *more);
-        if (!more) return false;
-        queue->waiting = more;
-        queue->waiting_room = room;
-    }
+    if (!room_for_one(&queue->waiting, &queue->waiting_room, queue->waiting_count, sizeof *queue->waiting)) return false;
     if (!queue->waiting_count) queue->earliest_ns = INT64_MAX, queue->latest_ns = INT64_MIN;
     if (passed.timed) {
         int64_t end_ns = passed.is_leaf ? passed.end_device_ns : passed.device_ns;
@@ -1014,8 +967,7 @@ static PyObject *hot_forget(PyObject *module, PyObject *unused) {
     core.stream_used = false;
     touched = NULL;
     struct thread *thread = atomic_exchange(&core.threads, NULL);
-    for (size_t i = 0; i < deferred_count; i++) free(deferred[i].piece);
-    deferred_count = sample_count = 0;
+    sample_count = 0;
     memset(&counts, 0, sizeof counts);
     out.length = 0;
     rings_forget();
@@ -1069,20 +1021,26 @@ static PyObject *hot_is_on(PyObject *module, PyObject *unused) {
     return PyBool_FromLong(core.on);
 }
 
-/* state() -> dict: counts, what was given up, and what is held now. */
+/* state() -> dict: counts, what was given up, and how the rings are. */
 static PyObject *hot_state(PyObject *module, PyObject *unused) {
+    (void)module, (void)unused;
+    return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsKsKsKsz}", "slices", counts.slices, "windows", counts.windows, "clamped",
+                         counts.clamped, "out_of_order", counts.out_of_order, "failed", counts.failed, "unreadable", counts.unreadable,
+                         "clock_violations", counts.clock_violations, "worst_error_ns", counts.worst_error_ns, "dropped_spans",
+                         core.stats.dropped_spans, "dropped_windows", core.stats.dropped_windows, "lost", core.stats.failed,
+                         "uncaptured", core.stats.uncaptured, "ring_bytes", (unsigned long long)rings_bytes(), "ring_trouble",
+                         rings_trouble());
+}
+
+/* threads() -> (how many there are, of how many not all was collected) */
+static PyObject *hot_threads(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
     unsigned long long threads = 0, undrained = 0;
     for (struct thread *thread = atomic_load(&core.threads); thread; thread = atomic_load(&thread->next)) {
         threads++;
         undrained += !is_drained(thread);
     }
-    return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsz}", "slices", counts.slices, "windows", counts.windows, "clamped",
-                         counts.clamped, "out_of_order", counts.out_of_order, "failed", counts.failed, "unreadable", counts.unreadable,
-                         "clock_violations", counts.clock_violations, "worst_error_ns", counts.worst_error_ns, "dropped_spans",
-                         core.stats.dropped_spans, "dropped_windows", core.stats.dropped_windows, "lost", core.stats.failed,
-                         "uncaptured", core.stats.uncaptured, "threads", threads, "undrained", undrained,
-                         "ring_bytes", (unsigned long long)rings_bytes(), "ring_trouble", rings_trouble());
+    return Py_BuildValue("(KK)", threads, undrained);
 }
 
 /* open_spans() -> host slices drawn as begun and not ended. The collector's to ask. */
@@ -1127,7 +1085,8 @@ PyMethodDef collect_functions[] = {
     {"take_edges", hot_take_edges, METH_NOARGS, "What an exporter in Python is to encode."},
     {"epoch_pending", hot_epoch_pending, METH_VARARGS, "The shard is about to be so long."},
     {"epoch_commit", hot_epoch_commit, METH_NOARGS, "The shard is as long as was said."},
-    {"state", hot_state, METH_NOARGS, "Counts, and what is held now."},
+    {"state", hot_state, METH_NOARGS, "Counts, what was given up, and how the rings are."},
+    {"threads", hot_threads, METH_NOARGS, "How many there are, and of how many not all was collected."},
     {"open_spans", hot_open_spans, METH_NOARGS, "Host slices begun and not ended."},
     {"set_clock", hot_set_clock, METH_VARARGS, "A clock for tests."},
     {0},

@@ -43,6 +43,19 @@ extern PyMutex core_lock;
 #define UNGUARD() ((void)0)
 #endif
 
+/* Room for one more of `count` items of `size` bytes: twice as much where there is none. `items` is the address of the
+ * pointer to them. False where memory ran out; nothing has changed then. */
+static inline bool room_for_one(void *items, size_t *room, size_t count, size_t size) {
+    if (likely(count < *room)) return true;
+    size_t more = *room ? 2 * *room : 16;
+    void *moved;
+    memcpy(&moved, items, sizeof moved);
+    if (!(moved = realloc(moved, more * size))) return false;
+    memcpy(items, &moved, sizeof moved);
+    *room = more;
+    return true;
+}
+
 /* text.c */
 
 enum { MOST_NAMES = 1 << 14, LONGEST_NAME_KEPT = 1024, MOST_ARGS_BYTES = 1 << 18 };
@@ -101,8 +114,7 @@ struct text label_text(struct label label);
 struct blob *blob_make(const void *bytes, size_t length);
 struct blob *blob_share(struct blob *blob);
 void blob_drop(struct blob *blob);
-/* Keyword arguments as a blob; `first` is put before them (the text of a name that is not kept), if it has a length.
- * NULL with `*ok` true where there is nothing to keep. */
+/* Keyword arguments as a blob. NULL with `*ok` true where there is nothing to keep. */
 struct blob *blob_of_args(PyObject *const *values, PyObject *kwnames, bool *ok);
 struct blob *blob_of_text_args(int count, const uint32_t *keys, const struct text *values);
 bool arg_next(struct args *args, struct arg *out);
@@ -162,19 +174,22 @@ struct piece {
 
 bool rings_start(const char *path, uint64_t most_bytes, struct text process_name);
 void rings_forget(void);
-void rings_stop(void); /* unmap and remove the file: everything is in the shard */
+void rings_stop(void); /* remove the file: everything is in the shard */
 struct piece *piece_take(uint32_t kind, uint32_t units, uint32_t thread, uint64_t sequence, bool beyond_bound);
-void piece_give(struct piece *piece);
-void rings_prepare(void); /* keep some pieces ready */
+void pieces_free(struct piece *first); /* what this process knows of them, not their memory */
 bool ring_define_name(uint32_t id);
 uint64_t rings_bytes(void);
 bool rings_half_full(void);
 const char *rings_trouble(void); /* why nothing survives a crash, NULL if all is well */
 struct thread_entry *thread_entry_take(uint32_t number, uint32_t tid, struct text name);
 struct open_entry *open_entry_take(void);
-void open_entry_end(struct open_entry *entry, uint64_t epoch);
-void open_entries_free(uint64_t epoch); /* those that ended by this committed epoch */
 struct ring_header *ring_header(void);
+uint64_t ring_epoch(void); /* the one being written */
+void ring_commit(void);    /* it is in the shard: what was given back by then may be used again */
+/* Give back, once the epoch being written is in the shard. */
+void piece_give(struct piece *piece);
+void thread_entry_give(struct thread_entry *entry);
+void open_entry_end(struct open_entry *entry);
 
 /* lanes.c */
 
@@ -196,6 +211,12 @@ void map_clear(struct map *map);
 
 struct sequence;
 
+/* A slice that is open, and what the ring says of it: a host thread's alone. */
+struct open_item {
+    uint64_t item;
+    struct open_entry *entry;
+};
+
 /* One track, and what is open on it, outermost first. */
 struct lane {
     struct sequence *sequence; /* encodes it, or: */
@@ -203,8 +224,7 @@ struct lane {
     PyObject *track;
     uint32_t track_id;
     size_t index;
-    uint64_t *stack;
-    struct open_entry **entries; /* of each item of the stack: what the ring says is open. Host lanes alone */
+    struct open_item *stack;
     size_t depth, room;
     uint64_t key_a, key_b; /* whose scoped spans may nest here now */
     bool keyed, touched;
@@ -225,7 +245,7 @@ struct lanes {
     struct thread *thread; /* whose they are, NULL for a stream's */
 };
 
-enum edge_kind { EDGE_BEGIN = 1, EDGE_END, EDGE_INSTANT, EDGE_COUNTER, EDGE_SLICE };
+enum edge_kind { EDGE_BEGIN = 1, EDGE_END, EDGE_INSTANT, EDGE_SLICE = 5 }; /* 4, a counter's value, is Python's to write */
 enum { MOST_VIEWS = 8 };
 
 /* What is written: as `gputrace.model.Edge`. The arguments are the views' in order, a later one's instead of an earlier. */
@@ -239,14 +259,14 @@ struct edge {
 };
 
 struct collecting;
-struct lane *lane_make(struct collecting *c, PyObject *described, size_t index);
+struct lane *lane_make(PyObject *described, size_t index);
 void lane_free(struct lane *lane);
 struct lane *lanes_choose(struct collecting *c, struct lanes *set, bool keyed, uint64_t a, uint64_t b, int64_t ts);
 bool lanes_begin(struct collecting *c, struct lanes *set, struct lane *lane, uint64_t item, bool keyed, uint64_t a, uint64_t b);
 int64_t lanes_end(struct collecting *c, struct lanes *set, uint64_t item, int64_t ts, const struct args *args, int count);
 bool lane_cut_down_to(struct collecting *c, struct lanes *set, struct lane *lane, uint64_t item, int64_t ts);
 bool lane_push(struct collecting *c, struct lane *lane, uint64_t item, struct thread *thread);
-void lane_pop(struct collecting *c, struct lane *lane);
+void lane_pop(struct lane *lane);
 bool lane_emit(struct collecting *c, struct lane *lane, const struct edge *edge);
 void lanes_free(struct lanes *set);
 
@@ -286,7 +306,6 @@ struct thread {
     struct piece *_Atomic oldest;
     uint8_t *_Atomic read; /* in the oldest piece; stored after it */
     struct thread_entry *entry;
-    bool opened;
     struct lane *home;
     struct lanes lanes;
 };
@@ -353,7 +372,6 @@ extern struct helpers helpers;
 extern PyTypeObject *span_type, *window_type, *off_type, *dropped_type, *queue_type, *device_type;
 extern PyMethodDef span_functions[];
 bool spans_start(void);
-struct thread *thread_here(void);
 void thread_empty(struct thread *thread);
 void thread_forget(struct thread *thread);
 /* The error indicator holds what a fenced call raised. False: it is the program's and stays set. */
@@ -369,8 +387,8 @@ static inline int64_t now_ns(void) {
 
 /* streams.c */
 
-enum { CUDA_SUCCESS = 0, CUDA_INVALID_HANDLE = 400, CUDA_NOT_READY = 600, CUDA_CAPTURE_IMPLICIT = 906 };
-enum { CODE_RAISED = -1 }; /* a device in Python raised; what is in `raised` */
+enum { CUDA_INVALID_HANDLE = 400, CUDA_NOT_READY = 600, CUDA_CAPTURE_IMPLICIT = 906 };
+enum { CODE_RAISED = -1 }; /* a device in Python raised */
 
 /* A window on a stream: two events and what its slice will say. Belongs to its device for good. */
 struct window {
@@ -408,7 +426,6 @@ struct queue {
     struct device *device;
     PyObject *native, *handle, *refused;
     void *stream;
-    uint64_t number;
     struct chunk *_Atomic newest, *oldest;
     _Atomic uint64_t pushed;
     _Atomic uint64_t popped;
@@ -462,7 +479,6 @@ struct counts {
 struct collecting {
     PyThreadState *state;
     bool stays;
-    uint64_t edges; /* written so far */
 };
 
 extern struct counts counts;

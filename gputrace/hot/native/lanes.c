@@ -66,8 +66,7 @@ void map_clear(struct map *map) {
 /* Lanes. */
 
 /* `described` is (track id, track, what sequence_make takes, or a list for edges). Takes no reference. */
-struct lane *lane_make(struct collecting *c, PyObject *described, size_t index) {
-    (void)c;
+struct lane *lane_make(PyObject *described, size_t index) {
     unsigned int id;
     PyObject *track, *native;
     if (!PyArg_ParseTuple(described, "IOO", &id, &track, &native)) return NULL;
@@ -87,7 +86,6 @@ void lane_free(struct lane *lane) {
     Py_XDECREF(lane->edges);
     Py_XDECREF(lane->track);
     free(lane->stack);
-    free(lane->entries);
     free(lane);
 }
 
@@ -108,13 +106,7 @@ static void sift_down(size_t *heap, size_t count, size_t i) {
 }
 
 static bool push_empty(struct lanes *set, size_t index) {
-    if (set->empty_count == set->empty_room) {
-        size_t room = set->empty_room ? 2 * set->empty_room : 8;
-        size_t *more = realloc(set->empty, room * sizeof *more);
-        if (!more) return false;
-        set->empty = more;
-        set->empty_room = room;
-    }
+    if (!room_for_one(&set->empty, &set->empty_room, set->empty_count, sizeof *set->empty)) return false;
     size_t i = set->empty_count++;
     set->empty[i] = index;
     for (; i && set->empty[(i - 1) / 2] > set->empty[i]; i = (i - 1) / 2) heap_swap(set->empty, i, (i - 1) / 2);
@@ -143,49 +135,40 @@ struct lane *lanes_choose(struct collecting *c, struct lanes *set, bool keyed, u
     struct lane *lane = NULL;
     PyObject *index = PyLong_FromSize_t(set->count);
     PyObject *described = index ? PyObject_CallFunctionObjArgs(set->open_lane, index, NULL) : NULL;
-    if (described) lane = lane_make(c, described, set->count);
+    if (described) lane = lane_make(described, set->count);
     Py_XDECREF(index);
     Py_XDECREF(described);
-    if (lane && set->count == set->room) {
-        size_t room = set->room ? 2 * set->room : 4;
-        struct lane **more = realloc(set->lanes, room * sizeof *more);
-        if (more) set->lanes = more, set->room = room;
-        else lane_free(lane), lane = NULL, PyErr_NoMemory();
+    if (lane && room_for_one(&set->lanes, &set->room, set->count, sizeof *set->lanes) && push_empty(set, set->count)) {
+        set->lanes[set->count++] = lane;
+    } else if (lane) {
+        lane_free(lane);
+        lane = NULL;
+        PyErr_NoMemory();
     }
-    if (lane && push_empty(set, set->count)) set->lanes[set->count++] = lane;
     gil_drop(c);
     return lane;
 }
 
 /* Open an item on a lane. A host thread's is noted in its ring, as begun in the shard by the epoch being written. */
 bool lane_push(struct collecting *c, struct lane *lane, uint64_t item, struct thread *thread) {
-    if (lane->depth == lane->room) {
-        size_t room = lane->room ? 2 * lane->room : 16;
-        uint64_t *stack = realloc(lane->stack, room * sizeof *stack);
-        if (stack) lane->stack = stack;
-        struct open_entry **entries = realloc(lane->entries, room * sizeof *entries);
-        if (entries) lane->entries = entries;
-        if (!stack || !entries) return gil_take(c), PyErr_NoMemory(), false;
-        lane->room = room;
-    }
+    if (!room_for_one(&lane->stack, &lane->room, lane->depth, sizeof *lane->stack))
+        return gil_take(c), PyErr_NoMemory(), false;
     struct open_entry *entry = thread ? open_entry_take() : NULL;
     if (entry) {
         entry->thread = thread->number;
         entry->track = lane->track_id;
-        entry->begin_epoch = atomic_load(&ring_header()->committed) + 1;
+        entry->begin_epoch = ring_epoch();
         entry->end_epoch = 0;
         entry->scope = lane == thread->home ? 0 : lane->keyed ? lane->key_a : EXPLICIT_WINDOW;
         atomic_store_explicit(&entry->number, item, memory_order_release);
     }
-    lane->entries[lane->depth] = entry;
-    lane->stack[lane->depth++] = item;
+    lane->stack[lane->depth++] = (struct open_item){item, entry};
     return true;
 }
 
-void lane_pop(struct collecting *c, struct lane *lane) {
-    (void)c;
-    struct open_entry *entry = lane->entries[--lane->depth];
-    if (entry) open_entry_end(entry, atomic_load(&ring_header()->committed) + 1);
+void lane_pop(struct lane *lane) {
+    struct open_entry *entry = lane->stack[--lane->depth].entry;
+    if (entry) open_entry_end(entry);
 }
 
 bool lanes_begin(struct collecting *c, struct lanes *set, struct lane *lane, uint64_t item, bool keyed, uint64_t a, uint64_t b) {
@@ -202,10 +185,10 @@ bool lanes_begin(struct collecting *c, struct lanes *set, struct lane *lane, uin
 static const char CUT[] = "a span around it was closed first";
 
 bool lane_cut_down_to(struct collecting *c, struct lanes *set, struct lane *lane, uint64_t item, int64_t ts) {
-    while (lane->stack[lane->depth - 1] != item) {
+    while (lane->stack[lane->depth - 1].item != item) {
         add_to(&counts.out_of_order, 1);
-        map_take(&set->lane_of, lane->stack[lane->depth - 1], 0, NULL);
-        lane_pop(c, lane);
+        map_take(&set->lane_of, lane->stack[lane->depth - 1].item, 0, NULL);
+        lane_pop(lane);
         static const uint32_t key[] = {NAME_ENDED};
         struct text why = {CUT, sizeof CUT - 1};
         struct blob *args = blob_of_text_args(1, key, &why);
@@ -229,7 +212,7 @@ int64_t lanes_end(struct collecting *c, struct lanes *set, uint64_t item, int64_
     }
     lane->last_ns = ts;
     if (!lane_cut_down_to(c, set, lane, item, ts)) return INT64_MIN;
-    lane_pop(c, lane);
+    lane_pop(lane);
     struct edge edge = {.ts = ts, .kind = EDGE_END, .view_count = count};
     for (int i = 0; i < count; i++) edge.views[i] = args[i];
     if (!lane_emit(c, lane, &edge)) return INT64_MIN;
@@ -243,7 +226,6 @@ int64_t lanes_end(struct collecting *c, struct lanes *set, uint64_t item, int64_
 
 /* Encode the edge at once, or give it to the list of an exporter in Python. */
 bool lane_emit(struct collecting *c, struct lane *lane, const struct edge *edge) {
-    c->edges += 1 + (edge->kind == EDGE_SLICE);
     if (lane->sequence) {
         if (sequence_encode(lane->sequence, &out, edge)) return true;
         return gil_take(c), PyErr_NoMemory(), false;

@@ -35,9 +35,16 @@ static size_t region_count;
 static struct ring_header *_Atomic header, own_header;
 static struct piece *names_piece, *threads_pieces, *open_pieces;
 static uint8_t *names_at;
-static struct open_entry **open_free, **ended;
-static uint64_t *ended_epochs;
-static size_t open_free_count, open_free_room, ended_count, ended_room; /* `open_free` has room for every entry there is */
+static struct open_entry **open_free;
+static size_t open_free_count, open_free_room; /* `open_free` has room for every entry there is */
+/* What may be used again once an epoch is in the shard: one of the three. */
+static struct deferred {
+    struct piece *piece;
+    struct thread_entry *thread;
+    struct open_entry *open;
+    uint64_t epoch;
+} *deferred;
+static size_t deferred_count, deferred_room;
 static struct text process_name;
 static char process_name_bytes[512];
 
@@ -184,7 +191,7 @@ static void clear(uint8_t *base, uint32_t units) {
     memset(base + 8, 0, (size_t)units * PIECE_BYTES - 8);
 }
 
-void piece_give(struct piece *piece) {
+static void piece_free(struct piece *piece) {
     clear(piece->base, piece->units);
     pthread_mutex_lock(&lock);
     used_units -= piece->units;
@@ -192,13 +199,21 @@ void piece_give(struct piece *piece) {
     pthread_mutex_unlock(&lock);
 }
 
-void rings_prepare(void) {
+/* Keep some pieces ready. */
+static void prepare(void) {
     pthread_mutex_lock(&lock);
     if (free_count < READY && used_units) {
         struct piece *piece = grow(1, false);
         if (piece) push_free(piece);
     }
     pthread_mutex_unlock(&lock);
+}
+
+void pieces_free(struct piece *first) {
+    for (struct piece *piece = first, *next; piece; piece = next) {
+        next = atomic_load(&piece->next);
+        free(piece);
+    }
 }
 
 uint64_t rings_bytes(void) {
@@ -279,33 +294,50 @@ struct open_entry *open_entry_take(void) {
     return open_free[--open_free_count];
 }
 
-void open_entry_end(struct open_entry *entry, uint64_t epoch) {
-    entry->end_epoch = epoch;
-    if (ended_count == ended_room) {
-        size_t room = ended_room ? 2 * ended_room : 256;
-        struct open_entry **more = realloc(ended, room * sizeof *more);
-        if (more) ended = more;
-        uint64_t *epochs = realloc(ended_epochs, room * sizeof *epochs);
-        if (epochs) ended_epochs = epochs;
-        if (!more || !epochs) return; /* one entry is never used again */
-        ended_room = room;
-    }
-    ended_epochs[ended_count] = epoch;
-    ended[ended_count++] = entry;
+/* Epochs: what the shard holds. See the ring file's reader. */
+
+uint64_t ring_epoch(void) {
+    return atomic_load_explicit(&ring_header()->committed, memory_order_relaxed) + 1;
 }
 
-void open_entries_free(uint64_t epoch) {
+static void defer(struct deferred what) {
+    if (!room_for_one(&deferred, &deferred_room, deferred_count, sizeof *deferred)) return; /* it is lost, and nothing else */
+    what.epoch = ring_epoch();
+    deferred[deferred_count++] = what;
+}
+
+void piece_give(struct piece *piece) {
+    defer((struct deferred){.piece = piece});
+}
+
+void thread_entry_give(struct thread_entry *entry) {
+    defer((struct deferred){.thread = entry});
+}
+
+void open_entry_end(struct open_entry *entry) {
+    entry->end_epoch = ring_epoch();
+    defer((struct deferred){.open = entry});
+}
+
+void ring_commit(void) {
+    uint64_t now = ring_epoch();
+    atomic_store_explicit(&ring_header()->committed, now, memory_order_release);
     size_t kept = 0;
-    for (size_t i = 0; i < ended_count; i++) {
-        if (ended_epochs[i] > epoch) {
-            ended_epochs[kept] = ended_epochs[i];
-            ended[kept++] = ended[i];
-            continue;
+    for (size_t i = 0; i < deferred_count; i++) {
+        struct deferred *what = &deferred[i];
+        if (what->epoch > now) {
+            deferred[kept++] = *what;
+        } else if (what->piece) {
+            piece_free(what->piece);
+        } else if (what->thread) {
+            atomic_store_explicit(&what->thread->number, 0, memory_order_release);
+        } else {
+            atomic_store_explicit(&what->open->number, 0, memory_order_release);
+            open_free[open_free_count++] = what->open;
         }
-        atomic_store_explicit(&ended[i]->number, 0, memory_order_release);
-        open_free[open_free_count++] = ended[i];
     }
-    ended_count = kept;
+    deferred_count = kept;
+    prepare();
 }
 
 /* Life. */
@@ -324,14 +356,13 @@ bool rings_start(const char *file, uint64_t most_bytes, struct text name) {
 void rings_forget(void) {
     pthread_mutex_init(&lock, NULL);
     for (size_t i = 0; i < region_count; i++) munmap(regions[i].base, regions[i].length);
-    for (struct piece *piece = free_pieces, *next; piece; piece = next) next = piece->next, free(piece);
-    for (struct piece *piece = free_long, *next; piece; piece = next) next = piece->next, free(piece);
-    for (struct piece *piece = threads_pieces, *next; piece; piece = next) next = piece->next, free(piece);
-    for (struct piece *piece = open_pieces, *next; piece; piece = next) next = piece->next, free(piece);
+    struct piece *const lists[] = {free_pieces, free_long, threads_pieces, open_pieces};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) pieces_free(lists[i]);
+    for (size_t i = 0; i < deferred_count; i++) free(deferred[i].piece);
     free(names_piece);
     free(path);
     path = NULL;
-    region_count = free_count = open_free_count = open_free_room = ended_count = 0;
+    region_count = free_count = open_free_count = open_free_room = deferred_count = 0;
     all_units = used_units = file_units = most_units = 0;
     free_pieces = free_long = names_piece = threads_pieces = open_pieces = NULL;
     header = NULL;

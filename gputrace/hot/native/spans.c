@@ -64,14 +64,13 @@ static struct thread *new_thread(void) {
 }
 
 /* This thread's, in this recording; NULL with an exception set. */
-struct thread *thread_here(void) {
+static struct thread *thread_here(void) {
     return likely(mine && mine_generation == core.generation) ? mine : new_thread();
 }
 
 /* Let go of what is the collector's. */
 void thread_empty(struct thread *thread) {
-    struct piece *piece = atomic_exchange(&thread->oldest, NULL);
-    for (struct piece *next; piece; piece = next) next = atomic_load(&piece->next), free(piece);
+    pieces_free(atomic_exchange(&thread->oldest, NULL));
     lane_free(thread->home);
     thread->home = NULL;
     lanes_free(&thread->lanes);
