@@ -6,7 +6,7 @@ The core calls back for tracks and for events; this gives it the clock map's pie
 
 from __future__ import annotations
 
-from gputrace.devicetrace import DeviceTrace, Line
+from gputrace.devicetrace import DeviceTrace, Line, Surroundings
 from gputrace.errors import DeviceError
 from gputrace.hot import _hot, compiled
 from gputrace.tracks import Counters
@@ -231,17 +231,8 @@ class CompiledDeviceTrace(DeviceTrace):
 
     lines: list[CompiledLine]
 
-    def __init__(
-        self,
-        device: Device,
-        tracks: Tracks,
-        counts: Counts,
-        room: Callable[[], int],
-        wake: Callable[[], None],
-        tell: Callable[[str], None],
-        writing: Writing,
-    ) -> None:
-        super().__init__(device, tracks, counts, room, wake, tell)
+    def __init__(self, device: Device, around: Surroundings, writing: Writing) -> None:
+        super().__init__(device, around)
         self._writing = writing
         self._functions = device.functions()
         self._core = _hot.Device(
@@ -259,9 +250,9 @@ class CompiledDeviceTrace(DeviceTrace):
 
     def make(self) -> bool:
         """More windows for the core. False if there can be none."""
-        self._wake()
+        self._around.wake()
         with self._lock:
-            count = min(MADE_AT_ONCE, self._room())
+            count = min(MADE_AT_ONCE, self._around.room())
             if count <= 0 or self.lost is not None:
                 return False
             made: list[Any] = []

@@ -77,34 +77,44 @@ class Line:
         """Hand what was drawn to the writer."""
 
 
-class DeviceTrace:
-    """One context of one device, being traced.
+class Surroundings:
+    """What a tracer gives each of its devices.
 
     ``room()`` says how many more windows the process may have in flight; ``wake()`` makes sure the collector runs;
-    ``tell(text)`` says something to the user, once. The program's threads call `make`, when there is no window to be
-    had, and `queue`, when a stream is new; everything else is the collector's.
+    ``tell(text)`` says something to the user, once.
     """
+
+    __slots__ = ("counts", "room", "tell", "tracks", "wake")
 
     def __init__(
         self,
-        device: Device,
         tracks: Tracks,
         counts: Counts,
         room: Callable[[], int],
         wake: Callable[[], None],
         tell: Callable[[str], None],
     ) -> None:
+        self.tracks = tracks
+        self.counts = counts
+        self.room = room
+        self.wake = wake
+        self.tell = tell
+
+
+class DeviceTrace:
+    """One context of one device, being traced. The program's threads call `make`, when there is no window to be
+    had, and `queue`, when a stream is new; everything else is the collector's.
+    """
+
+    def __init__(self, device: Device, around: Surroundings) -> None:
         self.device = device
         self.pool = EventPool(device)
         self.anchoring = Anchoring(device, self.pool)
         self.lines: list[Any] = []  # of a twin's own kind of Line
         self.lost: str | None = None
         self._lock = RLock()  # a signal's handler or a finaliser may open a window while its thread is in here
-        self._tracks = tracks
-        self._counts = counts
-        self._room = room
-        self._wake = wake
-        self._tell = tell
+        self._around = around
+        self._tracks = around.tracks
         self._streams = 0
         self._told_pieces = 0
         self._read_error_ns = 0
@@ -246,7 +256,7 @@ class DeviceTrace:
         reach_ns = self.anchoring.map.reach_ns
         if not jumped_ns or reach_ns is None:
             return
-        self._tell(
+        self._around.tell(
             f"the clock of {self.device.name} was set by {jumped_ns / 1e9:+.6f} s meanwhile: windows since the anchor"
             " before may be off by as much, and say so"
         )

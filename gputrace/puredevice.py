@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from gputrace.clock import half_step_ns
-from gputrace.devicetrace import DeviceTrace, Line
+from gputrace.devicetrace import DeviceTrace, Line, Surroundings
 from gputrace.errors import DeviceError
 from gputrace.hot.drain import drain, untimed
 from gputrace.hot.pure import Pool, Span, StreamQueue, recycle, take
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from gputrace.devices.base import Device, Stream
     from gputrace.model import Edge, Track
-    from gputrace.timeline import Counts
-    from gputrace.tracks import Tracks
 
 #: Spans made at once where the pool is empty: one switch to the context serves them all.
 MADE_AT_ONCE: Final = 8
@@ -72,16 +70,8 @@ class PureDeviceTrace(DeviceTrace):
 
     lines: list[PureLine]
 
-    def __init__(
-        self,
-        device: Device,
-        tracks: Tracks,
-        counts: Counts,
-        room: Callable[[], int],
-        wake: Callable[[], None],
-        tell: Callable[[str], None],
-    ) -> None:
-        super().__init__(device, tracks, counts, room, wake, tell)
+    def __init__(self, device: Device, around: Surroundings) -> None:
+        super().__init__(device, around)
         self.free = Pool()
         self.spare: list[Span] = []  # pooled spans set aside so that the next one asks `make`
         self._made = 0
@@ -97,13 +87,13 @@ class PureDeviceTrace(DeviceTrace):
 
     def make(self) -> Span | None:
         """A span with two events of this context."""
-        self._wake()
+        self._around.wake()
         try:
             return self.spare.pop()
         except IndexError:
             pass
         with self._lock:
-            count = min(MADE_AT_ONCE, self._room())
+            count = min(MADE_AT_ONCE, self._around.room())
             if count <= 0 or self.lost is not None:
                 return None
             self._made += count
@@ -149,7 +139,7 @@ class PureDeviceTrace(DeviceTrace):
         device = self.device
         queue = StreamQueue(stream.native, stream.handle, device.record_raw, device.capturing_raw, self.free, self.make)
         timeline = StreamTimeline(
-            lambda index: self._tracks.stream(self._group_track(), stream.name, order), self._counts
+            lambda index: self._tracks.stream(self._group_track(), stream.name, order), self._around.counts
         )
         return PureLine(queue, timeline)
 

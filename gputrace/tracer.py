@@ -14,6 +14,7 @@ from time import sleep
 
 from gputrace import hostclock, hot, ranks
 from gputrace.collector import Collector
+from gputrace.devicetrace import Surroundings
 from gputrace.errors import UsageError
 from gputrace.fence import let_through
 from gputrace.masking import mask
@@ -121,11 +122,10 @@ class Tracer:
         return HostTrace(self._tracks, self.counts, self._wake, self._thread_ended, self._devices_now)
 
     def _new_device(self, device: Device) -> DeviceTrace:
+        around = Surroundings(self._tracks, self.counts, self._room, self._wake, self.tell)
         if hot.TWIN == "compiled":
-            return CompiledDeviceTrace(
-                device, self._tracks, self.counts, self._room, self._wake, self.tell, self._writing
-            )
-        return PureDeviceTrace(device, self._tracks, self.counts, self._room, self._wake, self.tell)
+            return CompiledDeviceTrace(device, around, self._writing)
+        return PureDeviceTrace(device, around)
 
     # Life.
 
@@ -408,8 +408,9 @@ class Tracer:
 
     def _tell_trouble(self) -> None:
         """Say once why a kill would lose the newest slices, if it would."""
-        if self._host.trouble is not None:
-            self.tell(f"if process {self.pid} is killed, its newest slices are lost: {self._host.trouble}")
+        trouble = self._host.trouble
+        if trouble is not None:
+            self.tell(f"if process {self.pid} is killed, its newest slices are lost: {trouble}")
 
     def tell(self, message: str) -> None:
         """Say something once: the recording's end prints it. Raises nothing."""
