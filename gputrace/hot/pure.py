@@ -574,9 +574,9 @@ def counter(name: str, value: float, unit: str = "") -> None:
     """
     if _on:
         number = plain_number(name, value, _stats)
-        thread = _buffer()
         if number is None:
             return
+        thread = _buffer()
         if len(thread.edges) < MOST_SPANS:
             thread.append(Sample(as_name(name), now_ns(), number, as_name(unit)))
         else:
