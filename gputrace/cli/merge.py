@@ -63,8 +63,6 @@ def command(
         return _recover(inputs[0], output)
     from gputrace.merging.merge import Options, merge
 
-    if any(os.path.exists(output) and os.path.realpath(given) == os.path.realpath(output) for given in inputs):
-        raise click.UsageError(f"-o {output} is one of the traces to merge, and would be lost: give another name.")
     options = Options(align=align, collectives=collectives, clocks=dict(map(_clock, clocks)))
     with progress_bar(lambda: False) as progress:
         outcome = merge(inputs, output, options, progress)

@@ -9,6 +9,7 @@ import glob
 import hashlib
 import os
 
+from gputrace.errors import UsageError
 from gputrace.record.recording import is_shard_folder
 
 _SUFFIXES = (".pftrace", ".json", ".perfetto-trace", ".perfetto_trace", ".pb", ".proto", ".trace")
@@ -24,13 +25,15 @@ class Found:
 
 
 def find(arguments: tuple[str, ...], output: str = "") -> Found:
-    """What the arguments name. ``output`` is left out: a merge done again in one folder must not take in its own."""
+    """What the arguments name. ``output`` is left out of folders and patterns: a merge done again must not take in its
+    own. Raises `UsageError` where it is named itself.
+    """
     found = Found()
     ours = os.path.realpath(output) if output else ""
     for argument in arguments:
         paths = [argument]
         if not os.path.lexists(argument) and glob.has_magic(argument):  # a shell that did not expand it
-            paths = sorted(glob.glob(argument, recursive=True))
+            paths = sorted(path for path in glob.glob(argument, recursive=True) if os.path.realpath(path) != ours)
             if not paths:
                 found.missing.append(f"{argument} matches no file")
         for path in paths:
@@ -50,6 +53,8 @@ def _take(path: str, ours: str, found: Found) -> None:
         found.files += inside
     elif not os.path.exists(path):
         found.missing.append(f"{path} does not exist")
+    elif os.path.realpath(path) == ours:
+        raise UsageError(f"-o {path} is one of the traces to merge, and would be lost: give another name")
     else:
         found.files.append(path)
 
