@@ -216,8 +216,6 @@ def args_of(exporter: type[Exporter], args: Mapping[str, Any] | None) -> dict[st
         elif isinstance(value, float) and exporter is Chrome:
             if not math.isfinite(value):
                 value = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-            elif abs(value) < sys.float_info.min:
-                value = math.copysign(0.0, value)
         elif isinstance(value, int) and not -(1 << 63) <= value < 1 << (64 if exporter is Perfetto else 63):
             value = hex(value)
         found[key] = value
@@ -241,5 +239,10 @@ def args_seen(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _digits(value: float) -> float:
-    """Twelve digits of it: the engine's JSON reader is off in the last. That the file is not is for another test."""
+    """What the engine's JSON reader gets right: twelve digits, and of what is too small for them all, by its luck, zero.
+
+    That the file has every digit is for another test.
+    """
+    if abs(value) < sys.float_info.min:
+        return math.copysign(0.0, value)
     return float(f"{float(value):.12g}")
