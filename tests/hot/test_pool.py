@@ -36,5 +36,6 @@ def test_a_span_is_never_in_two_hands() -> None:
             for each in threads:
                 each.join()
             assert Counter(map(id, [*taken, *spare, *pool])) == made
+            pool.closed = True  # else its spans, when they die, are made anew there
     finally:
         sys.setswitchinterval(interval)
