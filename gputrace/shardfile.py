@@ -1,28 +1,25 @@
 """The file a traced process writes its shard to, careful with the program's descriptors.
 
-Descriptors are the program's: it may close them all, give their numbers to files of its own, or have been started
-without standard streams, so that a file opened for good would become its standard error. The one kept here has a number
-that programs do not reach, and before each write it is asked whether it is still this file; if not, it is left alone
-and the file is opened anew. It knows no format.
+The file stays open, out of the program's way (`gputrace.descriptors`); where the program has closed it all the same, it
+is opened anew. It knows no format.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
+
+from gputrace.descriptors import OwnFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Final
 
-_APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+_APPEND: Final = os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
 #: More than this is not kept until the next flush.
 KEPT_BYTES: Final = 1 << 18
 #: More than this is not kept however long no descriptor can be had.
 MOST_KEPT_BYTES: Final = 1 << 24
-#: From here up, a descriptor's number is out of most programs' way.
-OUT_OF_THE_WAY: Final = 200
 
 
 class ShardFile:
@@ -34,8 +31,7 @@ class ShardFile:
         self._kept: list[bytes] = []
         self._size = 0
         self._written = 0
-        self._descriptor = -1
-        self._identity = (0, 0)
+        self._file: OwnFile | None = None
 
     @property
     def length(self) -> int:
@@ -64,18 +60,18 @@ class ShardFile:
         if not self._kept:
             return
         try:
-            if not self._is_ours():
-                self._open()
+            if self._file is None or not self._file.ours():
+                self._file = OwnFile(self.path, _APPEND)
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE) and self._size < MOST_KEPT_BYTES:
-                return  # the program has every descriptor in use for now
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.EBADF) and self._size < MOST_KEPT_BYTES:
+                return  # the program has every descriptor in use for now, or closes them all
             self.closed = True
             raise
         data = memoryview(b"".join(self._kept))
         self._kept, self._size = [], 0
         try:
             while data:
-                written = os.write(self._descriptor, data)
+                written = os.write(self._file.descriptor, data)
                 self._written += written
                 data = data[written:]
         except BaseException:
@@ -96,29 +92,6 @@ class ShardFile:
         For a forked child, whose parent goes on writing.
         """
         self.closed = True
-        if self._is_ours():
-            os.close(self._descriptor)
-        self._descriptor = -1
-
-    def _open(self) -> None:
-        file = os.open(self.path, _APPEND)
-        try:
-            try:
-                self._descriptor = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, OUT_OF_THE_WAY)
-            except OSError:  # the process may not have so many
-                self._descriptor = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3)
-        finally:
-            os.close(file)
-        self._identity = _identity(self._descriptor)
-
-    def _is_ours(self) -> bool:
-        """Is the descriptor open, and still the file that was opened?"""
-        try:
-            return self._descriptor >= 0 and _identity(self._descriptor) == self._identity
-        except OSError:
-            return False
-
-
-def _identity(descriptor: int) -> tuple[int, int]:
-    status = os.fstat(descriptor)
-    return status.st_dev, status.st_ino
+        if self._file is not None:
+            self._file.close()
+        self._file = None

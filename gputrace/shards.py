@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import os
 
+from gputrace.descriptors import OwnFile, write_file
 from gputrace.errors import OutputError
 from gputrace.model import ClockSnapshot, Recording
 
@@ -41,8 +42,9 @@ NUMBER_LIMIT = 1 << 19
 LAUNCHER = -1
 
 # O_EXCL already refuses a link in the last place; O_NOFOLLOW says so for the opens that do not create.
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+_REPLACE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
 
 
 class ShardFolder:
@@ -136,7 +138,7 @@ class ShardFolder:
         number = self._next_number()
         while number < NUMBER_LIMIT:
             try:
-                os.close(os.open(self.shard_path(number), _NEW, 0o600))
+                OwnFile(self.shard_path(number), _NEW).close()
             except FileExistsError:  # another process was quicker
                 number += 1
             else:
@@ -146,12 +148,8 @@ class ShardFolder:
 
     def _next_number(self) -> int:
         """Where to begin to look: a file grows by a byte a claim, so that the thousandth need not list the folder."""
-        file = os.open(f"{self.path}/numbers", _APPEND, 0o600)
-        try:
-            os.write(file, b".")
-            return self.first_number + os.fstat(file).st_size - 1
-        finally:
-            os.close(file)
+        write_file(f"{self.path}/numbers", _APPEND, b".")
+        return self.first_number + os.stat(f"{self.path}/numbers").st_size - 1
 
     def shard_path(self, number: int) -> str:
         """Where process image ``number`` writes, always at the end: see `gputrace.shardfile.ShardFile`."""
@@ -192,7 +190,7 @@ class ShardFolder:
 
     def add_failure(self, number: int, error: OSError) -> None:
         """Note why process image ``number`` cannot report: a full disk still takes an empty file. Raises OSError."""
-        os.close(os.open(f"{self.path}/{number}.{error.errno or 0}.failed", _APPEND, 0o600))
+        OwnFile(f"{self.path}/{number}.{error.errno or 0}.failed", _APPEND).close()
 
     def failures(self) -> dict[int, int]:
         """The errno for which a process image could report nothing, by its number."""
@@ -259,11 +257,7 @@ class ShardFolder:
 
     def _append(self, name: str, line: str) -> None:
         # One write to a file opened for appending: lines of several processes do not mix.
-        file = os.open(f"{self.path}/{name}", _APPEND, 0o600)
-        try:
-            os.write(file, _encode(line.replace("\n", " ")) + b"\n")
-        finally:
-            os.close(file)
+        write_file(f"{self.path}/{name}", _APPEND, _encode(line.replace("\n", " ")) + b"\n")
 
     def _numbered(self, ending: str) -> list[int]:
         stems = (name[: -len(ending)] for name in os.listdir(self.path) if name.endswith(ending))
@@ -359,11 +353,5 @@ def _read_if_there(path: str) -> bytes:
 
 def _replace(path: str, values: Mapping[str, Value]) -> None:
     new = f"{path}.{os.getpid()}.new"
-    data = memoryview(_format(values))
-    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        while data:
-            data = data[os.write(file, data) :]
-    finally:
-        os.close(file)
+    write_file(new, _REPLACE, _format(values))
     os.replace(new, path)

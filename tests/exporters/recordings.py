@@ -239,7 +239,7 @@ def args_seen(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _digits(value: float) -> float:
-    """What the engine's JSON reader gets right: twelve digits, and of what is too small for them all, by its luck, zero.
+    """What the engine's JSON reader gets right: twelve digits, and zero, mostly, for what is too small for them.
 
     That the file has every digit is for another test.
     """
