@@ -13,6 +13,7 @@ from gputrace.hot import counter, failure, instant, span, use_stream, window
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from gputrace.annotation import annotate
     from gputrace.api import device, trace
     from gputrace.measurement import Measurement, Placement, Reading, TimingMethod
     from gputrace.profiler import EventProfiler, TimestampProfiler
@@ -26,6 +27,7 @@ __all__ = [
     "Reading",
     "TimestampProfiler",
     "TimingMethod",
+    "annotate",
     "counter",
     "device",
     "failure",
@@ -43,6 +45,7 @@ _LATER = {
     "Placement": "gputrace.measurement",
     "Reading": "gputrace.measurement",
     "TimingMethod": "gputrace.measurement",
+    "annotate": "gputrace.annotation",
     "device": "gputrace.api",
     "trace": "gputrace.api",
 }

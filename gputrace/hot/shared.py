@@ -83,11 +83,15 @@ def thread_name() -> str:
 
 
 def decorate_with(function: Any, name: str, stream: Any, args: dict[str, Any]) -> Any:
-    """``function`` with a span of this name, stream and args around each call. Raises `TypeError`: see `decorate`."""
+    """``function`` with a span of this name, stream and args around each call; without a name, of the function's.
+
+    Raises `TypeError`: see `decorate`.
+    """
     from gputrace import hot
     from gputrace.hot.decorate import decorate
 
-    return decorate(function, lambda: hot.span(name, stream, **args))
+    named = name or as_name(getattr(function, "__name__", ""))
+    return decorate(function, lambda: hot.span(named, stream, **args))
 
 
 def plain_number(name: object, value: Any, stats: Stats) -> int | float | None:
