@@ -12,10 +12,12 @@ from _thread import RLock
 
 from gputrace import tracer
 from gputrace.errors import UsageError
+from gputrace.instrument.registry import choose
 from gputrace.record import recording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
     from typing import Any
 
@@ -42,18 +44,25 @@ class trace:
     ``with gputrace.trace("out.pftrace"): ...``. ``path``'s suffix chooses the format; ``device`` is "auto", "cuda",
     "simulated" or "host". ``max_size`` bounds what the process keeps of host spans that are not written yet, in bytes
     or like "64MB" (None: 32 MB); beyond it spans are not recorded, and counted. The pure twin keeps to a number of
-    spans instead. Starting raises `UsageError` (unknown suffix or device, no size, or something records already),
-    `OutputError` (the path cannot be written) and `NoDriver`. Stopping waits at most 10 s for the device, raises
-    `OutputError` if the trace cannot be written, and returns a summary, also in ``summary``. Under ``gputrace record``
-    the command's own recording goes on and this one writes nothing: the summary's path is empty.
+    spans instead. ``instrument``: True for the patches that `gputrace record` applies to frameworks, too, False for
+    none, or their names. Starting raises `UsageError` (unknown suffix, device or instrument, no size, or something
+    records already), `OutputError` (the path cannot be written) and `NoDriver`. Stopping waits at most 10 s for the
+    device, raises `OutputError` if the trace cannot be written, and returns a summary, also in ``summary``. Under
+    ``gputrace record`` the command's own recording goes on and this one writes nothing: the summary's path is empty.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], device: str = "auto", *, max_size: int | str | None = None
+        self,
+        path: str | os.PathLike[str],
+        device: str = "auto",
+        *,
+        max_size: int | str | None = None,
+        instrument: bool | Iterable[str] = True,
     ) -> None:
         self.path = os.fspath(path)
         self.device = device
         self.max_size = max_size
+        self.instrument = instrument
         self.summary: Summary | None = None
         self._session: recording.Session | None = None
         self._tracer: tracer.Tracer | None = None
@@ -72,7 +81,9 @@ class trace:
             return self
         if running is not None:
             raise UsageError("this process is being recorded already, by another gputrace.trace: stop it first")
-        session = recording.start_recording(self.path, self.device, max_size=self.max_size)
+        wanted = self.instrument
+        instruments = choose() if wanted is True else choose(only=() if wanted is False else wanted)
+        session = recording.start_recording(self.path, self.device, max_size=self.max_size, instruments=instruments)
         try:
             started = tracer.Tracer(session.folder, session.device, own=True)
         except OSError as error:

@@ -29,7 +29,7 @@ from gputrace.model import ClockSnapshot, Recording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     Value = int | str | list[str]
     Values = dict[str, Value]
@@ -54,10 +54,21 @@ class ShardFolder:
     ``.gz``; ``exporter`` is "module:Class"; ``device`` the kind of device: "cuda", "simulated" or "host". Shard numbers
     begin at ``first_number``, so that those of recordings that belong together can be kept apart. ``unmasked``: command
     lines are kept as they are, secrets and all. ``ring_bytes``: how much a process keeps in its ring at most; 0 for the
-    tracer's own bound.
+    tracer's own bound. ``instruments``: the patches that each process applies, as `gputrace.instrument.start` takes
+    them.
     """
 
-    __slots__ = ("device", "exporter", "first_number", "path", "recording", "ring_bytes", "suffix", "unmasked")
+    __slots__ = (
+        "device",
+        "exporter",
+        "first_number",
+        "instruments",
+        "path",
+        "recording",
+        "ring_bytes",
+        "suffix",
+        "unmasked",
+    )
 
     def __init__(
         self,
@@ -69,6 +80,7 @@ class ShardFolder:
         first_number: int = 0,
         unmasked: bool = False,
         ring_bytes: int = 0,
+        instruments: Sequence[str] = (),
     ) -> None:
         self.path = path
         self.recording = recording
@@ -78,6 +90,7 @@ class ShardFolder:
         self.first_number = first_number
         self.unmasked = unmasked
         self.ring_bytes = ring_bytes
+        self.instruments = list(instruments)
 
     @classmethod
     def create(
@@ -90,6 +103,7 @@ class ShardFolder:
         first_number: int = 0,
         unmasked: bool = False,
         ring_bytes: int = 0,
+        instruments: Sequence[str] = (),
     ) -> ShardFolder:
         """Write ``recording`` into a folder that exists, is empty and is private. Raises OSError if it cannot."""
         path = os.path.abspath(path)
@@ -105,9 +119,10 @@ class ShardFolder:
                 "first_number": first_number,
                 "unmasked": unmasked,
                 "ring_bytes": ring_bytes,
+                "instruments": list(instruments),
             },
         )
-        return cls(path, recording, suffix, exporter, device, first_number, unmasked, ring_bytes)
+        return cls(path, recording, suffix, exporter, device, first_number, unmasked, ring_bytes, instruments)
 
     @classmethod
     def open(cls, path: str) -> ShardFolder:
@@ -125,7 +140,9 @@ class ShardFolder:
         assert isinstance(first, int)
         assert isinstance(ring_bytes, int)
         recording, unmasked = Recording(str(id), base_ns, offset_ns), bool(values.get("unmasked"))
-        return cls(path, recording, str(suffix), str(exporter), str(device), first, unmasked, ring_bytes)
+        instruments = values.get("instruments", [])
+        assert isinstance(instruments, list)
+        return cls(path, recording, str(suffix), str(exporter), str(device), first, unmasked, ring_bytes, instruments)
 
     # Shards
 

@@ -12,7 +12,7 @@ import sys
 from _thread import RLock
 from time import sleep
 
-from gputrace import hostclock, hot, ranks
+from gputrace import hostclock, hot, instrument, ranks
 from gputrace.collector import Collector
 from gputrace.devicetrace import Surroundings
 from gputrace.errors import UsageError
@@ -134,6 +134,7 @@ class Tracer:
         global _current
         self._host.begin(self.resolve)
         _current = self
+        instrument.start(self.folder.instruments, self.tell)
 
     def stop(self, deadline_s: float = EXIT_DEADLINE_S) -> None:
         """Stop recording, wait at most ``deadline_s`` for the device, and finish the shard.
@@ -143,6 +144,7 @@ class Tracer:
         global _current
         if _current is self:
             _current = None
+            instrument.stop()
             hot.switch_off()
         if os.getpid() != self.pid:
             return
@@ -531,6 +533,7 @@ def _after_fork_in_child() -> None:
         return
     hot.forget_everything()
     parent.forget()
+    instrument.stop()
     if parent.own:
         return  # nobody would join what the child writes
     try:

@@ -10,6 +10,7 @@ import click
 from gputrace.cli.outcome import progress_bar, tell, tell_empty
 from gputrace.cli.say import say
 from gputrace.errors import GputraceError
+from gputrace.instrument.registry import choose
 from gputrace.record import environment, launch
 from gputrace.record.recording import Session, discard_recording, finish_recording, start_recording
 
@@ -38,10 +39,31 @@ _SNAPSHOT_EVERY_S = 10.0
     metavar="SIZE",
     help="How much each process keeps of host spans not written yet, like 64MB; 32MB if not given.",
 )
+@click.option(
+    "--instrument",
+    "add",
+    multiple=True,
+    metavar="NAME",
+    help="Show this of a framework, too; the README has the names.",
+)
+@click.option(
+    "--no-instrument",
+    "leave_out",
+    multiple=True,
+    metavar="NAME",
+    help="Leave this of a framework alone, like torch.modules, or all of it: torch.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Say only what went wrong.")
 @click.argument("arguments", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] COMMAND...")
 def command(
-    output: str, device: str, unmasked: bool, max_size: str | None, quiet: bool, arguments: tuple[str, ...]
+    output: str,
+    device: str,
+    unmasked: bool,
+    max_size: str | None,
+    add: tuple[str, ...],
+    leave_out: tuple[str, ...],
+    quiet: bool,
+    arguments: tuple[str, ...],
 ) -> int:
     """Run COMMAND and write what its spans did, on the CPU and on the GPU, to one trace.
 
@@ -49,7 +71,8 @@ def command(
     lists the formats that others have installed. The exit code is the command's own. Options of gputrace come before
     the command.
     """
-    session = start_recording(output, device, arguments, unmasked=unmasked, max_size=max_size)
+    instruments = choose(add, leave_out)
+    session = start_recording(output, device, arguments, unmasked=unmasked, max_size=max_size, instruments=instruments)
     if session.renamed and not quiet:
         say(session.renamed)
     if device == "auto" and not quiet:

@@ -144,11 +144,13 @@ def start_recording(
     *,
     unmasked: bool = False,
     max_size: int | str | None = None,
+    instruments: Sequence[str] = (),
 ) -> Session:
     """Make sure the trace can be written, choose the device, and make the shard folder, hidden beside the output.
 
     ``command`` is what is recorded, for the trace's metadata: this process if None. Its secrets and those of every
-    process's command line are masked, unless ``unmasked``. ``max_size``: see `gputrace.trace`. Raises `UsageError`
+    process's command line are masked, unless ``unmasked``. ``max_size``: see `gputrace.trace`.
+    ``instruments``: as `gputrace.instrument.registry.choose` returns them. Raises `UsageError`
     (unknown suffix or device, no size), `OutputError` (the output cannot be written), `NoDriver` (``device`` is "cuda"
     and there is none). Nothing is left behind then.
     """
@@ -166,7 +168,9 @@ def start_recording(
     path = _make_folder(output, recording.id)
     try:
         first = rank.first_number if rank else 0
-        folder = ShardFolder.create(path, recording, format.suffix, format.exporter, kind, first, unmasked, ring_bytes)
+        folder = ShardFolder.create(
+            path, recording, format.suffix, format.exporter, kind, first, unmasked, ring_bytes, instruments
+        )
         session = Session(output, format, exporter, folder, reason)
         session.renamed = renamed
         line = list(sys.orig_argv if command is None else command)

@@ -1,0 +1,59 @@
+"""Shows what frameworks do in programs that nobody annotated: named patches, applied once the program imports them.
+
+`start` and `stop` are the tracer's; `gputrace.instrument.registry` has the names. It imports no framework, and a fault
+of a patch ends that patch alone.
+"""
+
+from __future__ import annotations
+
+from gputrace.fence import let_through
+from gputrace.instrument import finder
+from gputrace.instrument.registry import PATCHES
+from gputrace.instrument.site import Site
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from gputrace.instrument.registry import Patch
+
+_sites: list[Site] = []
+
+
+def start(chosen: Iterable[str], tell: Callable[[str], None]) -> None:
+    """Apply patches ("name" or "name=number"), now or as soon as the program imports what they wait for.
+
+    What goes wrong is told, once a patch. Names that this version has not are left out. Raises nothing.
+    """
+    stop()
+    by_module: dict[str, list[tuple[Patch, int | None]]] = {}
+    for word in chosen:
+        name, _, number = word.partition("=")
+        patch = PATCHES.get(name)
+        if patch is not None:
+            by_module.setdefault(patch.module, []).append((patch, int(number) if number.isdecimal() else None))
+    for module, patches in by_module.items():
+        finder.when_imported(module, _applier(patches, tell))
+
+
+def stop() -> None:
+    """Wait for no framework any more, and undo every patch. Raises nothing."""
+    finder.forget_all()
+    while _sites:
+        _sites.pop().undo()
+
+
+def _applier(patches: list[tuple[Patch, int | None]], tell: Callable[[str], None]) -> Callable[[Any], None]:
+    def apply(module: Any) -> None:
+        for patch, value in patches:
+            site = Site(patch, module, value, tell)
+            _sites.append(site)
+            try:
+                where, _, function = patch.where.partition(":")
+                getattr(__import__(where, fromlist=[function]), function)(site)
+            except Exception as error:
+                let_through(error)
+                site.fail(error)
+
+    return apply

@@ -1,0 +1,83 @@
+"""Every patch by name: what it waits for, where it is, and whether it is on unless asked otherwise.
+
+It is read by the launcher and by each traced program, so it imports nothing and knows no framework.
+"""
+
+from __future__ import annotations
+
+import os
+
+from gputrace.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Final
+
+#: Hold names, separated by commas or spaces: patches to add, and patches to leave out.
+ADD_VARIABLE: Final = "GPUTRACE_INSTRUMENT"
+LEAVE_OUT_VARIABLE: Final = "GPUTRACE_NO_INSTRUMENT"
+
+
+class Patch:
+    """One change to a framework that makes its work show.
+
+    ``name`` is "framework.what"; ``module`` the module that it waits for; ``where`` "module:function", called with a
+    `gputrace.instrument.site.Site` once the program has imported that module. ``default``: on unless left out.
+    ``value`` says what a number behind the name stands for ("torch.modules=3"), "" where none may stand there.
+    """
+
+    __slots__ = ("default", "module", "name", "value", "where")
+
+    def __init__(self, name: str, module: str, where: str, *, default: bool = True, value: str = "") -> None:
+        self.name = name
+        self.module = module
+        self.where = where
+        self.default = default
+        self.value = value
+
+
+#: By name, in the order in which they are applied.
+PATCHES: Final[dict[str, Patch]] = {}
+
+
+def choose(add: Iterable[str] = (), leave_out: Iterable[str] = (), *, only: Iterable[str] | None = None) -> list[str]:
+    """The patches to apply, in order, each "name" or "name=number".
+
+    Those on by default, those of ``add`` and GPUTRACE_INSTRUMENT, without those of ``leave_out`` and
+    GPUTRACE_NO_INSTRUMENT; or, where given, those of ``only`` alone. A framework's name stands for all of its patches.
+    Raises `UsageError` for a name that there is not, and for a number where none belongs.
+    """
+    if only is not None:
+        chosen = _numbers(only)
+    else:
+        chosen = {name: "" for name, patch in PATCHES.items() if patch.default}
+        chosen |= _numbers([os.environ.get(ADD_VARIABLE, "")])
+        chosen |= _numbers(add)
+        for name in _numbers([os.environ.get(LEAVE_OUT_VARIABLE, ""), *leave_out]):
+            chosen.pop(name, None)
+    return [f"{name}={chosen[name]}" if chosen[name] else name for name in PATCHES if name in chosen]
+
+
+def _numbers(texts: Iterable[str]) -> dict[str, str]:
+    """The number behind each name, "" for none. Several names may stand in one text."""
+    found: dict[str, str] = {}
+    for word in " ".join(texts).replace(",", " ").split():
+        name, equals, number = word.partition("=")
+        named = [patch for patch in PATCHES.values() if name in (patch.name, patch.name.partition(".")[0])]
+        if not named:
+            raise UsageError(f"there is no instrument {name!r}{_nearest(name)}")
+        for patch in named:
+            if equals and not (patch.value and number.isdecimal()):
+                what = f"a whole number, {patch.value}" if patch.value else "nothing"
+                raise UsageError(f"{word!r}: behind {patch.name!r} may stand {what}")
+            found[patch.name] = number
+    return found
+
+
+def _nearest(name: str) -> str:
+    from difflib import get_close_matches  # where a command ends for it, not where a program starts
+
+    names = [*PATCHES, *{patch.partition(".")[0] for patch in PATCHES}]
+    close = get_close_matches(name, names, 1)
+    return f"; did you mean {close[0]!r}?" if close else f": there are {', '.join(PATCHES) or 'none'}"

@@ -1,0 +1,124 @@
+"""Where one patch is at work: what it changed, how that is undone, and what happens when it fails.
+
+It knows neither the frameworks nor who records. A patch that fails, as it is applied or later inside the program's own
+calls, is undone, and told once.
+"""
+
+from __future__ import annotations
+
+from gputrace import hot
+from gputrace.fence import let_through
+from gputrace.instrument.codeswap import swap
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType
+    from typing import Any, Final
+
+    from gputrace.instrument.registry import Patch
+
+_ABSENT: Final = object()
+
+
+class Nothing:
+    """A span that is none."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Nothing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def result(self, value: Any) -> Any:
+        return value
+
+
+NOTHING: Final = Nothing()
+
+
+class Site:
+    """Handed to a patch's function, with ``module``, the one it waited for, and ``value``, the number it was given.
+
+    What it changes it changes with `swap` and `set`, or notes how to undo with `undo_with`.
+    """
+
+    __slots__ = ("_tell", "_undo", "broken", "module", "on_code", "patch", "value")
+
+    def __init__(self, patch: Patch, module: Any, value: int | None, tell: Callable[[str], None]) -> None:
+        self.patch = patch
+        self.module = module
+        self.value = value
+        self.broken = False
+        #: Called with each code that is put into the program's way: for a framework's compiler, say.
+        self.on_code: Callable[[CodeType], object] | None = None
+        self._tell = tell
+        self._undo: list[Callable[[], object]] = []
+
+    def swap(self, function: Any, around: Callable[..., Any], *, with_result: bool = False) -> None:
+        """Have ``with around(...)`` stand around each call of a function: see `gputrace.instrument.codeswap.swap`.
+
+        ``around`` may raise: the patch is undone then, and the function runs as without.
+        """
+
+        def fenced(*args: Any, **kwargs: Any) -> Any:
+            if self.broken:
+                return NOTHING
+            try:
+                return around(*args, **kwargs)
+            except Exception as error:
+                let_through(error)
+                self.fail(error)
+                return NOTHING
+
+        code, undo = swap(function, fenced, with_result=with_result)
+        self._undo.append(undo)
+        if self.on_code is not None:
+            self.on_code(code)
+            self.on_code(fenced.__code__)
+            if hasattr(around, "__code__"):
+                self.on_code(around.__code__)
+
+    def spans(self, function: Any, name: str) -> None:
+        """A span of this name around each call of a function."""
+        self.swap(function, lambda *args, **kwargs: hot.span(name))
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        """Put ``value`` where an attribute was, or none."""
+        before = vars(owner).get(name, _ABSENT)
+        setattr(owner, name, value)
+
+        def undo() -> None:
+            if vars(owner).get(name, _ABSENT) is not value:
+                return  # somebody put theirs there since, and keeps ours for the original
+            if before is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+        self._undo.append(undo)
+
+    def undo_with(self, undo: Callable[[], object]) -> None:
+        """Call ``undo()`` at the end, too."""
+        self._undo.append(undo)
+
+    def undo(self) -> None:
+        """Put everything back as it was, the last first. Raises nothing."""
+        self.broken = True
+        while self._undo:
+            try:
+                self._undo.pop()()
+            except Exception as error:
+                let_through(error)
+
+    def fail(self, error: BaseException) -> None:
+        """The patch does not work here: undo it, and say so once. Raises nothing."""
+        if not self.broken:
+            self.undo()
+            text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            self._tell(
+                f"{self.patch.name} does not work here and was switched off ({text}); "
+                f"--no-instrument {self.patch.name} leaves it out"
+            )
