@@ -8,7 +8,7 @@ from typing import Any
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
 from gputrace.merging.plan import Host
-from gputrace.reading.trackevents import as_text
+from gputrace.reading.sequences import as_text
 
 _TYPES: dict[int, Any] = {43: pb.ProcessDescriptor, 44: pb.ThreadDescriptor, 60: pb.TrackDescriptor}
 

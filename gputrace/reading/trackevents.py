@@ -18,12 +18,12 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
 from gputrace.reading.layout import Events
 from gputrace.reading.packets import Packets, frame, packets
+from gputrace.reading.sequences import Clocks, Sequence, as_text
 from gputrace.reading.stream import ByteStream
 
 Event = dict[str, Any]
 
 MADE_UP = 1 << 31
-_BOOTTIME, _MONOTONIC, _REALTIME = 6, 3, 1
 _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
 _MOST_INFLATED = 64 << 20
 _FLOWS_KEPT = 1 << 20
@@ -37,24 +37,6 @@ _KNOWN = frozenset(
         *("trace_config", "trace_stats", "service_event", "synchronization_marker", "system_info"),
     )
 )
-
-
-class _Sequence:
-    """What a packet sequence's packets go by."""
-
-    def __init__(self) -> None:
-        self.names: dict[int, str] = {}
-        self.categories: dict[int, str] = {}
-        self.keys: dict[int, str] = {}
-        self.strings: dict[int, str] = {}
-        self.track = 0
-        self.clock = _BOOTTIME
-        self.clocks: dict[int, list[int]] = {}  # [BOOTTIME it is tied to, its value there, is incremental, unit, now]
-        self.known = True
-
-    def forget(self) -> None:
-        for table in (self.names, self.categories, self.keys, self.strings):
-            table.clear()
 
 
 class _Track:
@@ -77,10 +59,10 @@ class TrackEvents:
         self.left_out: dict[str, int] = {}
         self.undated = 0
         self.metadata: dict[str, Any] = {}
-        self._sequences: dict[int, _Sequence] = {}
+        self._sequences: dict[int, Sequence] = {}
         self._tracks: dict[int, _Track] = {}
         self._groups: dict[int, int] = {}
-        self._offsets: dict[int, int] = {_BOOTTIME: 0}  # of other builtin clocks to BOOTTIME
+        self._clocks = Clocks()
         self._made_up = 0
         self._flows: dict[int, int] = {}  # by id: when it began
 
@@ -114,19 +96,10 @@ class TrackEvents:
             for start, end in frame(inner)[0].spans():
                 self._read(inner[start:end], out, depth + 1)
             return
-        sequence = self._sequences.setdefault(packet.trusted_packet_sequence_id, _Sequence())
-        if packet.sequence_flags & 1 or packet.incremental_state_cleared:
-            sequence.forget()
-        if packet.HasField("trace_packet_defaults"):
-            defaults = packet.trace_packet_defaults
-            if defaults.timestamp_clock_id:
-                sequence.clock = defaults.timestamp_clock_id
-            if defaults.track_event_defaults.track_uuid:
-                sequence.track = defaults.track_event_defaults.track_uuid
+        sequence = self._sequences.setdefault(packet.trusted_packet_sequence_id, Sequence())
+        sequence.begin(packet)
         if packet.HasField("clock_snapshot"):
-            self._tie(packet.clock_snapshot, sequence)
-        if packet.HasField("interned_data"):
-            self._intern(packet.interned_data, sequence)
+            self._clocks.tie(packet.clock_snapshot, sequence)
         if packet.HasField("track_descriptor"):
             self._describe(packet.track_descriptor, out)
         elif packet.HasField("track_event"):
@@ -139,37 +112,6 @@ class TrackEvents:
             for field, _ in packet.ListFields():
                 if field.name not in _KNOWN:
                     self.left_out[field.name] = self.left_out.get(field.name, 0) + 1
-
-    def _tie(self, snapshot: Any, sequence: _Sequence) -> None:
-        values = {clock.clock_id: clock for clock in snapshot.clocks}
-        boottime = values.get(_BOOTTIME)
-        if boottime is None:
-            return
-        for id, clock in values.items():
-            if id >= 64:
-                unit = clock.unit_multiplier_ns or 1
-                sequence.clocks[id] = [boottime.timestamp, clock.timestamp, clock.is_incremental, unit, clock.timestamp]
-            else:
-                self._offsets.setdefault(id, boottime.timestamp - clock.timestamp)
-
-    def _intern(self, data: Any, sequence: _Sequence) -> None:
-        for item in data.event_names:
-            sequence.names[item.iid] = as_text(item.name)
-        for item in data.event_categories:
-            sequence.categories[item.iid] = as_text(item.name)
-        for item in data.debug_annotation_names:
-            sequence.keys[item.iid] = as_text(item.name)
-        for item in data.debug_annotation_string_values:
-            sequence.strings[item.iid] = item.str.decode("utf-8", "replace")
-
-    def _ns(self, packet: Any, sequence: _Sequence) -> int | None:
-        clock = packet.timestamp_clock_id or sequence.clock
-        own = sequence.clocks.get(clock)
-        if own is not None:
-            own[4] = own[4] + packet.timestamp if own[2] else packet.timestamp
-            return own[0] + (own[4] - own[1]) * own[3]
-        offset = self._offsets.get(clock)
-        return None if offset is None else packet.timestamp + offset
 
     # Tracks.
 
@@ -231,8 +173,8 @@ class TrackEvents:
 
     # Events.
 
-    def _event(self, packet: Any, sequence: _Sequence, out: list[Event]) -> None:
-        ns = self._ns(packet, sequence)
+    def _event(self, packet: Any, sequence: Sequence, out: list[Event]) -> None:
+        ns = self._clocks.ns(packet, sequence)
         if ns is None:
             self.undated += 1
             return
@@ -249,16 +191,16 @@ class TrackEvents:
             )
             out.append({"ph": "C", "pid": pid, "name": as_text(descriptor.name), "args": {unit: value}, "ts_ns": ns})
             return
-        args = self._args(event, sequence)
+        args = sequence.interned.args(event.debug_annotations)
         made: Event = {**place, "ts_ns": ns}
         if event.type == _END:
             made["ph"] = "E"
         elif event.type in (_BEGIN, _INSTANT):
             made["ph"] = "B" if event.type == _BEGIN else "i"
-            made["name"] = as_text(event.name) or sequence.names.get(event.name_iid, "")
+            made["name"] = as_text(event.name) or sequence.interned.names.get(event.name_iid, "")
             categories = [
                 *map(as_text, event.categories),
-                *(sequence.categories.get(id, "") for id in event.category_iids),
+                *(sequence.interned.categories.get(id, "") for id in event.category_iids),
             ]
             if categories:
                 made["cat"] = ",".join(categories)
@@ -282,31 +224,3 @@ class TrackEvents:
             del self._flows[next(iter(self._flows))]
         self._flows[id] = ns
         return {"ph": "s", **flow, "ts_ns": ns}
-
-    def _args(self, event: Any, sequence: _Sequence) -> dict[str, Any]:
-        args: dict[str, Any] = {}
-        for item in event.debug_annotations:
-            name = as_text(item.name) or sequence.keys.get(item.name_iid, "")
-            args[name] = self._value(item, sequence)
-        return args
-
-    def _value(self, item: Any, sequence: _Sequence, depth: int = 0) -> Any:
-        if item.dict_entries and depth < 32:
-            return {
-                as_text(entry.name) or sequence.keys.get(entry.name_iid, ""): self._value(entry, sequence, depth + 1)
-                for entry in item.dict_entries
-            }
-        if item.array_values and depth < 32:
-            return [self._value(entry, sequence, depth + 1) for entry in item.array_values]
-        for field, value in item.ListFields():
-            if field.name == "string_value_iid":
-                return sequence.strings.get(value, "")
-            if field.name.endswith("_value"):
-                return as_text(value) if isinstance(value, (str, bytes)) else value
-        kind = item.WhichOneof("value") if "value" in item.DESCRIPTOR.oneofs_by_name else None
-        return getattr(item, kind) if kind else None
-
-
-def as_text(value: str | bytes) -> str:
-    """A string field's value: protobuf gives bytes where they are no UTF-8."""
-    return value if isinstance(value, str) else value.decode("utf-8", "replace")
