@@ -2,7 +2,7 @@
 
 Instrument with `span`, `window`, `use_stream`, `instant`, `counter` and `failure`: no-ops until something records, so a
 library can leave them in. Record with ``gputrace record -- COMMAND``, or with `trace` from inside. Measure with
-`EventProfiler`.
+`EventProfiler`. Read a trace, of any tool, with `read`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gputrace.api import device, trace
     from gputrace.measurement import Measurement, Placement, Reading, TimingMethod
     from gputrace.profiler import EventProfiler, TimestampProfiler
+    from gputrace.table.read import read
 
 __version__ = "0.1.0"
 
@@ -32,6 +33,7 @@ __all__ = [
     "device",
     "failure",
     "instant",
+    "read",
     "span",
     "trace",
     "use_stream",
@@ -47,6 +49,7 @@ _LATER = {
     "TimingMethod": "gputrace.measurement",
     "annotate": "gputrace.annotation",
     "device": "gputrace.api",
+    "read": "gputrace.table.read",
     "trace": "gputrace.api",
 }
 

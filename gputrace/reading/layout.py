@@ -31,10 +31,11 @@ class Events:
 
     ``is_event``: it is an event as above. ``sequence``: the id it begins with, 0 if it begins otherwise; ``width``: the
     bytes that takes. Of the events alone, ``which`` are their indexes among the packets, ``time`` their times, which
-    stand at ``time_at`` in the data, and take ``time_width`` bytes.
+    stand at ``time_at`` in the data, and take ``time_width`` bytes; what is in each begins at ``event_at`` and ends
+    before the tag of its time. ``padded`` is the data, with zeros behind it.
     """
 
-    __slots__ = ("is_event", "sequence", "time", "time_at", "time_width", "which", "width")
+    __slots__ = ("event_at", "is_event", "padded", "sequence", "time", "time_at", "time_width", "which", "width")
 
     def __init__(self, found: Packets) -> None:
         size = len(found.data)
@@ -51,14 +52,16 @@ class Events:
             good &= padded[after + step] == wanted
         which = np.flatnonzero(good)
         ends = found.ends[which]
-        length, at = varints(padded, after[which] + len(_EVENT), most=4)
-        tag_at = np.minimum(at + length, size)
+        length, event_at = varints(padded, after[which] + len(_EVENT), most=4)
+        tag_at = np.minimum(event_at + length, size)
         time, after = varints(padded, tag_at + 1)
         good = (padded[tag_at] == _TIME_TAG) & (after <= ends)
         more = np.flatnonzero(good & (after < ends))
         if more.size:
             length, at = varints(padded, after[more] + 1, most=4)
             good[more] = (padded[after[more]] == _INTERNED_TAG) & (at + length == ends[more])
+        self.padded: Bytes = padded
+        self.event_at: Places = event_at[good]
         self.which: Places = which[good]
         self.time: NDArray[np.int64] = time[good]
         self.time_at: Places = tag_at[good] + 1

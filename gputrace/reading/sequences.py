@@ -70,10 +70,14 @@ class Interned:
 
 
 class Sequence:
-    """A packet sequence's state. ``track`` is the uuid that its events fall on by default, ``clock`` that of its times."""
+    """A packet sequence's state. ``track`` is the uuid that its events fall on by default, ``clock`` that of its times.
+
+    ``known``: nothing is missing of what its packets build on.
+    """
 
     def __init__(self) -> None:
         self.interned = Interned()
+        self.known = False
         self.track = 0
         self.clock = BOOTTIME
         self.links: dict[int, Link] = {}
@@ -82,6 +86,9 @@ class Sequence:
         """What a packet says of those behind it, before its own event is looked at."""
         if packet.sequence_flags & 1 or packet.incremental_state_cleared:
             self.interned = Interned()  # a new one: who reads args later still needs the old
+            self.known = True
+        elif packet.previous_packet_dropped:
+            self.known = False
         if packet.HasField("trace_packet_defaults"):
             defaults = packet.trace_packet_defaults
             if defaults.timestamp_clock_id:

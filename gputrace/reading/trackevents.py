@@ -27,8 +27,8 @@ MADE_UP = 1 << 31
 _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
 _MOST_INFLATED = 64 << 20
 _FLOWS_KEPT = 1 << 20
-# Fields of a packet that say how it was carried, or are read here.
-_KNOWN = frozenset(
+#: Fields of a packet that say how it was carried, or are read here.
+KNOWN = frozenset(
     (
         *("timestamp", "timestamp_clock_id", "track_event", "track_descriptor", "clock_snapshot", "interned_data"),
         *("sequence_flags", "trace_packet_defaults", "trusted_packet_sequence_id", "trusted_uid", "trusted_pid"),
@@ -110,7 +110,7 @@ class TrackEvents:
                 self.metadata[as_text(item.name)] = fields[0] if fields else None
         else:
             for field, _ in packet.ListFields():
-                if field.name not in _KNOWN:
+                if field.name not in KNOWN:
                     self.left_out[field.name] = self.left_out.get(field.name, 0) + 1
 
     # Tracks.

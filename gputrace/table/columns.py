@@ -64,7 +64,7 @@ class Slices:
 
     ``dur_ns`` is `UNFINISHED` where no end was seen. ``name_id`` and ``category_id`` are ids into ``strings`` (of no
     category: ""), ``track_id`` an index of the trace's ``tracks``. ``parent`` is the row of the innermost slice around
-    it on its track, -1 if there is none, and ``depth`` how many there are. ``lane`` is above 0 for a slice that overlaps
+    it on its track, -1 if there is none, and ``depth`` how many there are. ``lane`` is above 0 for one that overlaps
     another of its track without lying inside it: parent and depth are of its lane alone.
     """
 
@@ -95,7 +95,8 @@ class Slices:
     @property
     def unfinished(self) -> Flags:
         """Which slices never ended."""
-        return self.dur_ns == UNFINISHED
+        found: Flags = self.dur_ns == UNFINISHED
+        return found
 
     @cached_property
     def end_ns(self) -> Ints:

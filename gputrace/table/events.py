@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gputrace.table.args import Decode
-    from gputrace.table.columns import Flags, Ids, Ints
+    from gputrace.table.columns import Ids, Ints
 
 # Kinds of event. A WHOLE is a slice whose duration is stated; an ARROW is an end of one, bound to a slice by its time.
 BEGIN, END, INSTANT, WHOLE, ARROW = 1, 2, 3, 4, 5
@@ -88,10 +88,11 @@ class Gathered:
     def problem(self, kind: str, what: str, place: int = -1, count: int = 1) -> None:
         self.problems.append(Problem(self.path, kind, what, place, count))
 
-    def tables(self) -> tuple[Slices, Instants, Counters, Flows]:
-        """All of it, as tables; what was gathered is let go of on the way."""
+    def tables(self, base_ns: int = 0) -> tuple[Slices, Instants, Counters, Flows]:
+        """All of it, as tables, with ``base_ns`` added to every time; what was gathered is let go of on the way."""
         strings = Strings(list(self.strings))
         ts, kind, track, name, category, dur = self._columns()
+        ts += base_ns
         made = _Made(ts, kind, track, dur)
         if made.lone:
             self.problem("no begin", f"{made.lone:,} ends close nothing that is open", count=made.lone)
@@ -124,7 +125,7 @@ class Gathered:
             args.renumbered(instant_row),
         )
         bound = _bind(self.following, ts, kind, track, slices, number, row)
-        return slices, instants, self._counters(), self._flows(ts, bound)
+        return slices, instants, self._counters(base_ns), self._flows(ts, bound)
 
     def _columns(self) -> tuple[Ints, NDArray[np.int8], Ids, Ids, Ids, Ints | None]:
         chunks, self._chunks = self._chunks, []
@@ -137,9 +138,7 @@ class Gathered:
             np.concatenate([chunk.kind for chunk in chunks]),
             np.concatenate([chunk.track for chunk in chunks]),
             np.concatenate([chunk.name for chunk in chunks]),
-            np.concatenate(
-                [np.zeros(len(c.ts_ns), np.int32) if c.category is None else c.category for c in chunks]
-            ),
+            np.concatenate([np.zeros(len(c.ts_ns), np.int32) if c.category is None else c.category for c in chunks]),
             np.concatenate([np.zeros(len(c.ts_ns), np.int64) if c.dur_ns is None else c.dur_ns for c in chunks])
             if whole
             else None,
@@ -153,13 +152,13 @@ class Gathered:
         order = np.argsort(number, kind="stable")
         return Args(number[order], at[order], size[order], table[order], self._data, self.decode)
 
-    def _counters(self) -> Counters:
+    def _counters(self, base_ns: int) -> Counters:
         parts, self._samples = self._samples, []
         if not parts:
             return Counters(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float64))
         ts, track, value = (np.concatenate([part[k] for part in parts]) for k in range(3))
         order = np.argsort(ts, kind="stable")
-        return Counters(ts[order], track[order], value[order])
+        return Counters(ts[order] + base_ns, track[order], value[order])
 
     def _flows(self, ts: Ints, row: Ints) -> Flows:
         parts, self._arrows = self._arrows, []

@@ -76,7 +76,7 @@ def match(track: Ids, is_begin: Flags) -> Matched:
 
 
 def lay_out(track: Ids, ts_ns: Ints, end_ns: Ints) -> tuple[Ids, Ints, Ids]:
-    """(depth, parent, lane) of whole slices, sorted by track, begin, and of those that begin together the longest first.
+    """(depth, parent, lane) of whole slices, sorted by track and begin; of those that begin together, longest first.
 
     ``parent`` is an index into these arrays. An ``end_ns`` of `NEVER` is one that was not seen.
     """
