@@ -101,8 +101,8 @@ def test_a_span_that_is_not_recorded_is_still_a_span(tmp_path: Path) -> None:
     use_all()
     with (
         room_for(0),
-        recording(tmp_path, "host", check=False) as run,
         mock.patch.object(collector.Collector, "start", return_value=False),
+        recording(tmp_path, "host", check=False) as run,
     ):
         while not hot.stats().dropped_spans:
             with gputrace.span("fills what there is"):
