@@ -103,7 +103,7 @@ def test_the_first_screen_has_the_two_commands() -> None:
     first_screen = README.splitlines()[:20]
     assert [line for line in first_screen if line.startswith("pip install")] == [
         "pip install . && gputrace record --device simulated -o trace.pftrace -- python examples/train.py",
-        "pip install -e '.[test]' && pytest",
+        "pip install -e '.[test]' && pytest -n auto",
     ]
     # .ci/run finds them by their beginning, so there may be no others.
     assert len(re.findall(r"^pip install .* && ", README, re.MULTILINE)) == 2
