@@ -49,7 +49,9 @@ failure = _twin.failure
 forget_everything = _twin.forget_everything
 idle = _twin.idle
 instant = _twin.instant
+pause = _twin.pause
 queues = _twin.queues
+resume = _twin.resume
 span = _twin.span
 stats = _twin.stats
 switch_off = _twin.switch_off
@@ -69,7 +71,9 @@ __all__ = [
     "forget_everything",
     "idle",
     "instant",
+    "pause",
     "queues",
+    "resume",
     "span",
     "stats",
     "switch_off",

@@ -28,7 +28,9 @@ __all__ = [
     "forget_everything",
     "idle",
     "instant",
+    "pause",
     "queues",
+    "resume",
     "span",
     "stats",
     "switch_off",
@@ -41,7 +43,9 @@ StreamQueue = _hot.StreamQueue
 Window = _hot.Window
 current_number = _hot.current_number
 instant = _hot.instant
+pause = _hot.pause
 queues = _hot.queues
+resume = _hot.resume
 span = _hot.span
 switch_off = _hot.switch_off
 window = _hot.window
@@ -66,7 +70,7 @@ def failure(error: object, stream: Any = None) -> None:
 
     The windows still close; none is taken for a fast success. Raises nothing.
     """
-    if _hot.is_on():
+    if _hot.is_armed():
         if stream is None:
             hit = list(_hot.all_queues())
         else:
@@ -80,7 +84,7 @@ class use_stream(UseStream):
     __doc__ = UseStream.__doc__
 
     def _variable(self) -> ContextVar[StreamQueue | None] | None:
-        if not _hot.is_on():
+        if not _hot.is_armed():
             return None
         _hot.stream_used()
         return _current_stream

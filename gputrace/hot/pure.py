@@ -179,7 +179,8 @@ class _ThreadEnd:
 
 
 # The process's state. Rebound as a whole after a fork (`forget_everything`), never locked on the hot path.
-_on = False
+_on = False  # are spans recorded now?
+_armed = False  # is there a recording, be it paused?
 _local_state = _local()
 _threads: list[ThreadBuffer] = []
 _queues: dict[Any, StreamQueue] = {}  # by what programs pass, where it means one stream: a handle, or an object
@@ -267,7 +268,9 @@ class Span:
             self._end_without_event(_NEVER_CLOSED)
 
     def __enter__(self) -> Span:
-        made = self if not self.state else self._another(_getframe(1))
+        made = self if not self.state and _on else self._another(_getframe(1))
+        if made.state:
+            return self  # nothing records it
         try:
             thread = made.thread = _local_state.buffer
         except AttributeError:
@@ -378,13 +381,16 @@ class Span:
     def _another(self, frame: Any) -> Span:
         """This object is in use, or was used: a fresh one does the work behind it, for whoever entered it here."""
         fresh = span(self.name, None if self.queue is None else self.queue.handle, **(self.args or {}))
-        if isinstance(fresh, Span):
-            made = fresh
-        else:  # tracing is off, or out of room: a span that nobody reads
-            made = Span(_nowhere)
-            made.name, made.args, made.queue = self.name, self.args, None
+        made = fresh if isinstance(fresh, Span) else _closed_span()  # recording is off, or out of room
         _note_use(self, made, frame)
         return made
+
+
+def _closed_span() -> Span:
+    """Stands for a use that is not recorded, so that its exit closes no other."""
+    made = Span(_nowhere)
+    made.state = _CLOSED
+    return made
 
 
 def _note_use(shared: Span | _Off, made: Span, frame: Any) -> None:
@@ -464,6 +470,8 @@ class _Off:
             if isinstance(made, Span):
                 _note_use(self, made, _getframe(1))
                 made.__enter__()
+        elif self.again:
+            _note_use(self, _closed_span(), _getframe(1))  # entered again while recording is paused
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -588,7 +596,7 @@ def failure(error: object, stream: Any = None) -> None:
 
     The windows still close; none is taken for a fast success. Raises nothing.
     """
-    if not _on:
+    if not _armed:
         return
     if stream is None:
         hit = list(_all_queues)
@@ -606,7 +614,7 @@ class use_stream(UseStream):
 
     def _variable(self) -> ContextVar[StreamQueue | None] | None:
         global _stream_used
-        if not _on:
+        if not _armed:
             return None
         _stream_used = True
         return _current_stream
@@ -622,15 +630,27 @@ def switch_on(resolve: Callable[[Any], StreamQueue | None], lend: Callable[[], S
     """Start recording. ``resolve(stream)`` finds or makes a stream's queue, None for a host slice alone; ``lend()`` is
     asked for a host-only span when the pool is empty, None where memory's bound is reached. Neither may raise.
     """
-    global _on, _resolve, _lend
+    global _on, _armed, _resolve, _lend
     _resolve, _lend = resolve, lend
-    _on = True
+    _on = _armed = True
 
 
 def switch_off() -> None:
     """Stop recording: new spans do nothing. Spans open now still close into their buffers."""
+    global _on, _armed
+    _on = _armed = False
+
+
+def pause() -> None:
+    """Record no new span until `resume`. Spans open now still close, and `use_stream` is still heeded."""
     global _on
     _on = False
+
+
+def resume() -> None:
+    """Go on after `pause`; nothing where nothing records."""
+    global _on
+    _on = _armed
 
 
 def forget_everything() -> None:

@@ -941,13 +941,25 @@ static PyObject *hot_begin(PyObject *module, PyObject *args) {
     replace(&close_thread, Py_NewRef(closes));
     replace(&core.current_stream, Py_NewRef(stream));
     core.wake_needed = true;
-    core.on = true;
+    core.on = core.armed = true;
     Py_RETURN_NONE;
 }
 
 static PyObject *hot_switch_off(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
+    core.on = core.armed = false;
+    Py_RETURN_NONE;
+}
+
+static PyObject *hot_pause(PyObject *module, PyObject *unused) {
+    (void)module, (void)unused;
     core.on = false;
+    Py_RETURN_NONE;
+}
+
+static PyObject *hot_resume(PyObject *module, PyObject *unused) {
+    (void)module, (void)unused;
+    core.on = core.armed;
     Py_RETURN_NONE;
 }
 
@@ -1021,6 +1033,11 @@ static PyObject *hot_is_on(PyObject *module, PyObject *unused) {
     return PyBool_FromLong(core.on);
 }
 
+static PyObject *hot_is_armed(PyObject *module, PyObject *unused) {
+    (void)module, (void)unused;
+    return PyBool_FromLong(core.armed);
+}
+
 /* state() -> dict: counts, what was given up, and how the rings are. */
 static PyObject *hot_state(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
@@ -1065,9 +1082,12 @@ static PyObject *hot_set_clock(PyObject *module, PyObject *args) {
 PyMethodDef collect_functions[] = {
     {"begin", hot_begin, METH_VARARGS, "Start recording."},
     {"switch_off", hot_switch_off, METH_NOARGS, "Stop recording: spans open now still close."},
+    {"pause", hot_pause, METH_NOARGS, "Record no new span until resume()."},
+    {"resume", hot_resume, METH_NOARGS, "Go on after pause(); nothing where nothing records."},
     {"forget", hot_forget, METH_NOARGS, "A state of its own for this process or this recording."},
     {"remove_ring", hot_remove_ring, METH_NOARGS, "Everything is in the shard."},
-    {"is_on", hot_is_on, METH_NOARGS, "Does something record?"},
+    {"is_on", hot_is_on, METH_NOARGS, "Are spans recorded now?"},
+    {"is_armed", hot_is_armed, METH_NOARGS, "Is there a recording, be it paused?"},
     {"queues", hot_queues, METH_NOARGS, "Stream queues by what programs pass for them; the tracer keeps it."},
     {"all_queues", hot_all_queues, METH_NOARGS, "Every queue of this recording."},
     {"wake_next", hot_wake_next, METH_NOARGS, "Have the next span wake the collector."},

@@ -339,7 +339,8 @@ struct stats {
 
 /* The process's state. */
 struct core {
-    bool on, wake_needed, filling, stream_used; /* filling: the rings are half full */
+    bool on, armed; /* are spans recorded now; is there a recording, be it paused */
+    bool wake_needed, filling, stream_used; /* filling: the rings are half full */
     uint32_t generation;
     uint64_t next_number;
     uint32_t next_thread;

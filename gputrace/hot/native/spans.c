@@ -924,9 +924,23 @@ static bool enter_off(Span *off) {
     return ok;
 }
 
+/* Entered again while recording is paused: its exit must not close what this object opened before. */
+static bool enter_paused(Span *off) {
+    if (!PyList_Size(off->again)) return true;
+    Span *made = new_span(dropped_type, off->name, NULL, NULL);
+    bool ok = made && note_use(off, made);
+    Py_XDECREF((PyObject *)made);
+    return ok;
+}
+
 static PyObject *off_enter(PyObject *object, PyObject *unused) {
     (void)unused;
-    if (unlikely(core.on) && !enter_off((Span *)object) && !let_through()) return NULL; /* it was kept until now */
+    Span *off = (Span *)object;
+    if (unlikely(core.on)) { /* it was kept until now */
+        if (!enter_off(off) && !let_through()) return NULL;
+    } else if (unlikely(off->again != NULL) && !enter_paused(off) && !let_through()) {
+        return NULL;
+    }
     return Py_NewRef(object);
 }
 
