@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gputrace.annotation import annotate
     from gputrace.api import device, trace
+    from gputrace.control import pause, resume, step
     from gputrace.measurement import Measurement, Placement, Reading, TimingMethod
     from gputrace.profiler import EventProfiler, TimestampProfiler
     from gputrace.table.read import read
@@ -33,8 +34,11 @@ __all__ = [
     "device",
     "failure",
     "instant",
+    "pause",
     "read",
+    "resume",
     "span",
+    "step",
     "trace",
     "use_stream",
     "window",
@@ -51,6 +55,9 @@ _LATER = {
     "device": "gputrace.api",
     "read": "gputrace.table.read",
     "trace": "gputrace.api",
+    "pause": "gputrace.control",
+    "resume": "gputrace.control",
+    "step": "gputrace.control",
 }
 
 

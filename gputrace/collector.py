@@ -1,4 +1,4 @@
-"""The one background thread of a tracing process: runs a function every so often, until told to stop.
+"""A background thread of a tracing process: runs a function every so often, until told to stop.
 
 A bare `_thread`, not a `threading.Thread`: the program must not find it among its own. It knows nothing of tracing.
 """
@@ -25,10 +25,13 @@ PERIOD_S: Final = 0.05
 
 
 class Collector:
-    """Calls ``work()`` every 50 ms on a thread of its own. ``work`` must not raise."""
+    """Calls ``work()`` every ``period_s`` seconds, 50 ms unless it is set, on a thread of its own. ``work`` must not
+    raise.
+    """
 
-    def __init__(self, work: Callable[[], None]) -> None:
+    def __init__(self, work: Callable[[], None], period_s: float = PERIOD_S) -> None:
         self._work = work
+        self.period_s = period_s
         self._guard = RLock()  # a signal's handler may come here from within
         self._running = False
         self._stopping = False
@@ -159,7 +162,7 @@ class Collector:
         _take_no_signals()
         try:
             while not self._stopping and gone is self._gone:
-                self._bell.acquire(timeout=PERIOD_S)
+                self._bell.acquire(timeout=self.period_s)
                 if not self._stopping:
                     self._work()
             if self._last is not None:

@@ -41,6 +41,9 @@ NUMBER_LIMIT = 1 << 19
 #: Stands for the launcher among the writers: it takes no shard.
 LAUNCHER = -1
 
+#: Precedes the names of options in the file "recording".
+_OPTION = "option."
+
 # O_EXCL already refuses a link in the last place; O_NOFOLLOW says so for the opens that do not create.
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
@@ -55,7 +58,7 @@ class ShardFolder:
     begin at ``first_number``, so that those of recordings that belong together can be kept apart. ``unmasked``: command
     lines are kept as they are, secrets and all. ``ring_bytes``: how much a process keeps in its ring at most; 0 for the
     tracer's own bound. ``instruments``: the patches that each process applies, as `gputrace.instrument.start` takes
-    them.
+    them. ``options``: what else every process is told, by name; whoever reads one says what it means.
     """
 
     __slots__ = (
@@ -63,6 +66,7 @@ class ShardFolder:
         "exporter",
         "first_number",
         "instruments",
+        "options",
         "path",
         "recording",
         "ring_bytes",
@@ -81,6 +85,7 @@ class ShardFolder:
         unmasked: bool = False,
         ring_bytes: int = 0,
         instruments: Sequence[str] = (),
+        options: Mapping[str, Value] | None = None,
     ) -> None:
         self.path = path
         self.recording = recording
@@ -91,6 +96,7 @@ class ShardFolder:
         self.unmasked = unmasked
         self.ring_bytes = ring_bytes
         self.instruments = list(instruments)
+        self.options = dict(options or {})
 
     @classmethod
     def create(
@@ -104,6 +110,7 @@ class ShardFolder:
         unmasked: bool = False,
         ring_bytes: int = 0,
         instruments: Sequence[str] = (),
+        options: Mapping[str, Value] | None = None,
     ) -> ShardFolder:
         """Write ``recording`` into a folder that exists, is empty and is private. Raises OSError if it cannot."""
         path = os.path.abspath(path)
@@ -120,9 +127,10 @@ class ShardFolder:
                 "unmasked": unmasked,
                 "ring_bytes": ring_bytes,
                 "instruments": list(instruments),
+                **{f"{_OPTION}{name}": value for name, value in (options or {}).items()},
             },
         )
-        return cls(path, recording, suffix, exporter, device, first_number, unmasked, ring_bytes, instruments)
+        return cls(path, recording, suffix, exporter, device, first_number, unmasked, ring_bytes, instruments, options)
 
     @classmethod
     def open(cls, path: str) -> ShardFolder:
@@ -142,7 +150,10 @@ class ShardFolder:
         recording, unmasked = Recording(str(id), base_ns, offset_ns), bool(values.get("unmasked"))
         instruments = values.get("instruments", [])
         assert isinstance(instruments, list)
-        return cls(path, recording, str(suffix), str(exporter), str(device), first, unmasked, ring_bytes, instruments)
+        options = {name.removeprefix(_OPTION): value for name, value in values.items() if name.startswith(_OPTION)}
+        return cls(
+            path, recording, str(suffix), str(exporter), str(device), first, unmasked, ring_bytes, instruments, options
+        )
 
     # Shards
 

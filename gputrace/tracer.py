@@ -19,9 +19,10 @@ from gputrace.errors import UsageError
 from gputrace.fence import let_through
 from gputrace.masking import mask
 from gputrace.model import Exporter, Process
+from gputrace.regions import Region, Regions
 from gputrace.shardfile import ShardFile
 from gputrace.timeline import Counts
-from gputrace.tracks import Tracks
+from gputrace.tracks import Counters, Tracks
 from gputrace.workers import flush_before_sending
 
 if hot.TWIN == "compiled":
@@ -32,6 +33,7 @@ else:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable
     from typing import Any, Final
 
@@ -52,6 +54,11 @@ FORK_DEADLINE_S: Final = 2.0
 RING_BYTES: Final = 32 << 20
 #: How much longer an exit waits for a driver or a disk that does not answer at all.
 STUCK_S: Final = 5.0
+#: Values of our own counters that are kept until something else is drawn.
+MOST_GIVEN: Final = 1 << 16
+
+if not TYPE_CHECKING:
+    from _collections import deque  # the builtin part of `collections`
 
 _current: Tracer | None = None
 
@@ -88,6 +95,9 @@ class Tracer:
         self._devices: dict[int, DeviceTrace] = {}
         self._ambient: dict[tuple[int, int, int], Any] = {}
         self._tracks = Tracks(self._open_exporter)
+        self._given: deque[tuple[str, int, int | float, str]] = deque(maxlen=MOST_GIVEN)
+        self._counters = Counters(self._tracks)
+        self.regions = Regions(Region(folder.options, folder.recording.base_ns), _switch, self.give)
         self._exporter: Exporter | None = None
         self._file: ShardFile | None = None
         self._broken = False
@@ -129,12 +139,15 @@ class Tracer:
 
     # Life.
 
-    def start(self) -> None:
-        """Begin to record. The collector's thread starts with the first span."""
+    def start(self, parent: Tracer | None = None) -> None:
+        """Begin to record. The collector's thread starts with the first span. ``parent`` is the tracer of the process
+        that forked this one.
+        """
         global _current
         self._host.begin(self.resolve)
         _current = self
         instrument.start(self.folder.instruments, self.tell)
+        self.regions.begin(None if parent is None else parent.regions)
 
     def stop(self, deadline_s: float = EXIT_DEADLINE_S) -> None:
         """Stop recording, wait at most ``deadline_s`` for the device, and finish the shard.
@@ -154,6 +167,7 @@ class Tracer:
             self._report()
 
     def _end(self, deadline_s: float) -> None:
+        self.regions.end()
         with self._cycle_lock:
             self._flush(hostclock.now_ns() + round(deadline_s * 1e9))
             self._finished = True
@@ -170,6 +184,7 @@ class Tracer:
     def pause_for_fork(self) -> None:
         """Stop the collector, so that no lock of ours is held and no thread of ours runs while the process forks."""
         self._forking = True
+        self.regions.stop_timer()
         self._collector.stop(FORK_DEADLINE_S)
         locks = (self._cycle_lock, self._lock)
         self._held = [lock for lock in locks if lock.acquire(timeout=FORK_DEADLINE_S)]
@@ -179,6 +194,7 @@ class Tracer:
         for lock in reversed(self._held):
             lock.release()
         self._forking = False
+        self.regions.resume_timer()
         self._host.wake_next()
         for device in self._devices.values():
             device.wake_next()
@@ -261,6 +277,10 @@ class Tracer:
         if self._collector.start():
             self._collector.ring()
 
+    def give(self, name: str, ts_ns: int, value: int | float, unit: str = "") -> None:
+        """A value of a counter of our own, drawn once anything of the program's is. As `gputrace.counter` takes it."""
+        self._given.append((name, ts_ns, value, unit))
+
     # The collector's side.
 
     def cycle(self) -> None:
@@ -313,6 +333,7 @@ class Tracer:
         for device in self._devices_now():
             device.flush(self._tracks.write)
         if self._exporter is not None and self._file is not None:
+            self._counters.write([self._given.popleft() for _ in range(len(self._given))])
             self._host.before_flush(self._file)
             self._exporter.flush()
             self._host.after_flush(self._file)
@@ -373,7 +394,7 @@ class Tracer:
         try:
             if self._exporter is not None and self._file is not None:
                 if not self._broken:
-                    self._exporter.metadata({k: v for k, v in self.report().items() if k != "told"})
+                    self._exporter.metadata({k: v for k, v in self.report().items() if k not in ("told", "missed")})
                     self._host.before_flush(self._file)
                 self._exporter.close()
             if not self._broken:
@@ -405,6 +426,7 @@ class Tracer:
             "unfinished": counts.unfinished,
             "worst_uncertainty_ns": counts.worst_error_ns,
             "told": [*self.told, *lost.complaints],
+            "missed": self.regions.missed() if self._finished else "",
             "ended": int(self._finished),
         }
 
@@ -458,6 +480,13 @@ class Tracer:
 
 def _no_hurry() -> bool:
     return False
+
+
+def _switch(on: bool) -> None:
+    if on:
+        hot.resume()
+    else:
+        hot.pause()
 
 
 def start_from_environment() -> Tracer | None:
@@ -539,7 +568,7 @@ def _after_fork_in_child() -> None:
     try:
         device = "host" if parent._backend is not None and parent.device == "cuda" else parent.device
         tracer = Tracer(parent.folder, device)
-        tracer.start()
+        tracer.start(parent)
     except Exception:
         hot.switch_off()  # the folder is gone: the child runs untraced
 

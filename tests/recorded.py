@@ -155,8 +155,11 @@ def recording(
     leaked_events: int | None = 0,
     check: bool = True,
     exporter: str = "",
+    options: dict[str, Any] | None = None,
 ) -> Iterator[Run]:
-    """Record the block. ``leaked_events``: those of windows that the program left open; None: however many."""
+    """Record the block. ``leaked_events``: those of windows that the program left open; None: however many.
+    ``options``: as `ShardFolder` takes them.
+    """
     made = [WatchedGPU(n) for n in range(gpus)] if isinstance(gpus, int) else gpus
     backend: Any = mock.patch.object(devices, "open_backend", return_value=SimulatedBackend(made))
     if device == "cuda":  # whatever driver this process has
@@ -165,7 +168,7 @@ def recording(
     place = path / f"shards{number}"
     place.mkdir()
     folder = ShardFolder.create(
-        str(place), Recording(f"{number:032x}", 0, 0), suffix, exporter or EXPORTERS[suffix], device
+        str(place), Recording(f"{number:032x}", 0, 0), suffix, exporter or EXPORTERS[suffix], device, options=options
     )
     run = Run(folder, made, suffix)
     with backend:

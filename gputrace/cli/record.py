@@ -13,6 +13,7 @@ from gputrace.errors import GputraceError
 from gputrace.instrument.registry import choose
 from gputrace.record import environment, launch
 from gputrace.record.recording import Session, discard_recording, finish_recording, start_recording
+from gputrace.record.region import region_options
 
 _SNAPSHOT_EVERY_S = 10.0
 
@@ -53,6 +54,9 @@ _SNAPSHOT_EVERY_S = 10.0
     metavar="NAME",
     help="Leave this of a framework alone, like torch.modules, or all of it: torch.",
 )
+@click.option("--delay", metavar="TIME", help="Record from so long after the start on, like 10s.")
+@click.option("--duration", metavar="TIME", help="Record for so long, like 30s; the program goes on.")
+@click.option("--steps", metavar="A:B", help="Record from step A up to step B; gputrace.step() ends a step.")
 @click.option("-q", "--quiet", is_flag=True, help="Say only what went wrong.")
 @click.argument("arguments", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] COMMAND...")
 def command(
@@ -62,6 +66,9 @@ def command(
     max_size: str | None,
     add: tuple[str, ...],
     leave_out: tuple[str, ...],
+    delay: str | None,
+    duration: str | None,
+    steps: str | None,
     quiet: bool,
     arguments: tuple[str, ...],
 ) -> int:
@@ -72,7 +79,15 @@ def command(
     the command.
     """
     instruments = choose(add, leave_out)
-    session = start_recording(output, device, arguments, unmasked=unmasked, max_size=max_size, instruments=instruments)
+    session = start_recording(
+        output,
+        device,
+        arguments,
+        unmasked=unmasked,
+        max_size=max_size,
+        instruments=instruments,
+        options=region_options(delay, duration, steps),
+    )
     if session.renamed and not quiet:
         say(session.renamed)
     if device == "auto" and not quiet:

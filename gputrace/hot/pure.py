@@ -651,6 +651,8 @@ def resume() -> None:
     """Go on after `pause`; nothing where nothing records."""
     global _on
     _on = _armed
+    if not _armed:  # another thread may have switched off in between
+        _on = False
 
 
 def forget_everything() -> None:

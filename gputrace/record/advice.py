@@ -23,6 +23,8 @@ def why_empty(summary: Summary) -> str:
 def _reason(summary: Summary) -> str:
     if summary.failed_to_trace:
         return "tracing failed, see above"
+    if summary.missed:
+        return "no process came to what was to be recorded, see above"
     if summary.running:
         return "what the command started still runs, see above. Let the command wait for it"
     if summary.nested:

@@ -23,7 +23,7 @@ from gputrace.shards import LAUNCHER, ShardFolder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gputrace.model import Exporter
     from gputrace.record.formats import Format
@@ -93,7 +93,8 @@ class Summary:
 
     Of what was recorded: ``command``, its command line; ``nested``, the outputs of recordings inside this one; where
     no Python was seen, ``heirs``, the processes that still run and might start one. ``failed_to_trace`` says whether a
-    process's tracing failed, and ``told`` then says why.
+    process's tracing failed, and ``told`` then says why. ``missed`` says, also in ``told``, why a process recorded
+    nothing of the region that was asked for.
     """
 
     def __init__(self) -> None:
@@ -122,6 +123,7 @@ class Summary:
         self.unfinished = 0
         self.worst_uncertainty_ns = 0
         self.told: list[str] = []
+        self.missed: list[str] = []
 
     def counts(self) -> dict[str, int]:
         """The counts by name, for the trace's own metadata."""
@@ -145,12 +147,14 @@ def start_recording(
     unmasked: bool = False,
     max_size: int | str | None = None,
     instruments: Sequence[str] = (),
+    options: Mapping[str, Value] | None = None,
 ) -> Session:
     """Make sure the trace can be written, choose the device, and make the shard folder, hidden beside the output.
 
     ``command`` is what is recorded, for the trace's metadata: this process if None. Its secrets and those of every
     process's command line are masked, unless ``unmasked``. ``max_size``: see `gputrace.trace`.
-    ``instruments``: as `gputrace.instrument.registry.choose` returns them. Raises `UsageError`
+    ``instruments``: as `gputrace.instrument.registry.choose` returns them; ``options``: see
+    `gputrace.shards.ShardFolder`. Raises `UsageError`
     (unknown suffix or device, no size), `OutputError` (the output cannot be written), `NoDriver` (``device`` is "cuda"
     and there is none). Nothing is left behind then.
     """
@@ -169,7 +173,7 @@ def start_recording(
     try:
         first = rank.first_number if rank else 0
         folder = ShardFolder.create(
-            path, recording, format.suffix, format.exporter, kind, first, unmasked, ring_bytes, instruments
+            path, recording, format.suffix, format.exporter, kind, first, unmasked, ring_bytes, instruments, options
         )
         session = Session(output, format, exporter, folder, reason)
         session.renamed = renamed
@@ -344,13 +348,15 @@ def _add_up(folder: ShardFolder, running: set[int], salvaged: dict[int, Salvaged
         summary.worst_uncertainty_ns = max(summary.worst_uncertainty_ns, _count(report.get("worst_uncertainty_ns")))
         told = report.get("told", [])
         summary.told += told if isinstance(told, list) else [str(told)]
+        if missed := report.get("missed"):
+            summary.missed.append(str(missed))
     for tail in salvaged.values():
         summary.slices += tail.counts.slices
         summary.clamped += tail.counts.clamped
         summary.out_of_order += tail.counts.out_of_order
     summary.told += [f"tracing did not start in process {note}" for note in folder.notes()]
     summary.failed_to_trace = bool(summary.told)
-    summary.told += [*_lost(folder, salvaged), *_suspends(folder)]
+    summary.told += [*_lost(folder, salvaged), *_suspends(folder), *summary.missed]
     summary.told = list(dict.fromkeys(summary.told))  # what a thousand processes say alike is told once
     summary.nested = folder.nested()
     command = folder.metadata().get("command_line")

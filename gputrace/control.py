@@ -1,0 +1,36 @@
+"""What a program may say about its own recording: a step is over, record no more, go on.
+
+It knows the tracer that records now, and nothing where none does.
+"""
+
+from __future__ import annotations
+
+from gputrace import tracer
+
+
+def step() -> None:
+    """A step of the program is over: call it at the end of each, as ``gputrace record --steps`` counts them.
+
+    Steps count from 0 in each process; step 0 ends with the first call. Raises nothing, and does nothing with nothing
+    recording.
+    """
+    running = tracer.current()
+    if running is not None:
+        running.regions.step()
+
+
+def pause() -> None:
+    """Record nothing more of this process until `resume`. What is open now still closes, and is drawn whole.
+
+    Of all threads, and of children that are forked meanwhile. Raises nothing, and does nothing with nothing recording.
+    """
+    running = tracer.current()
+    if running is not None:
+        running.regions.pause()
+
+
+def resume() -> None:
+    """Go on after `pause`, within what ``--delay``, ``--duration`` or ``--steps`` asked for. Raises nothing."""
+    running = tracer.current()
+    if running is not None:
+        running.regions.resume()

@@ -1,0 +1,75 @@
+"""The part of a run that a user asked for, as people write it: "--delay 5s", "--steps 10:20".
+
+It knows nothing of how it is kept to: `gputrace.regions` reads what comes out.
+"""
+
+from __future__ import annotations
+
+from gputrace.errors import UsageError
+
+_UNITS_NS = {"": 1e9, "s": 1e9, "ms": 1e6, "us": 1e3, "m": 60e9, "min": 60e9, "h": 3600e9}
+MOST_NS = 366 * 86_400 * 10**9
+MOST_DIGITS = 15
+
+
+def region_options(delay: str | None, duration: str | None, steps: str | None) -> dict[str, int | str]:
+    """What every process is told of the region, as `gputrace.shards.ShardFolder` takes options; none if none is asked.
+
+    Raises `UsageError` for what is no time or no range of steps, and where two of them contradict one another.
+    """
+    if steps is not None and (delay is not None or duration is not None):
+        other = "--delay" if delay is not None else "--duration"
+        raise UsageError(
+            f"--steps and {other} contradict one another: --steps counts, {other} goes by the clock. Give one of them"
+        )
+    options: dict[str, int | str] = {}
+    if delay is not None:
+        options["delay_ns"] = duration_in_ns(delay, "--delay")
+    if duration is not None:
+        options["duration_ns"] = duration_in_ns(duration, "--duration")
+        if not options["duration_ns"]:
+            raise UsageError(f"--duration {duration} would record nothing: give more, like --duration 10s")
+    if steps is not None:
+        first, end = _steps(steps)
+        options["first_step"] = first
+        if end is not None:
+            options["end_step"] = end
+    given = {"--delay": delay, "--duration": duration, "--steps": steps}
+    if options:
+        options["region"] = " ".join(f"{name} {value}" for name, value in given.items() if value is not None)
+    return options
+
+
+def duration_in_ns(text: str, option: str) -> int:
+    """A time in ns, from a number with a unit: "500ms", "1.5s", "2m", "1h"; seconds without one.
+
+    Raises `UsageError` for what is none, and for more than a year.
+    """
+    written = text.strip().lower()
+    unit = written.lstrip("0123456789.")
+    number = written.removesuffix(unit)
+    unit = unit.strip()
+    if unit not in _UNITS_NS or not number.isascii() or not number.replace(".", "", 1).isdecimal():
+        raise UsageError(f"{option} {text!r} is no time: write it like 500ms, 10s or 2m")
+    ns = float(number) * _UNITS_NS[unit]
+    if ns > MOST_NS:
+        raise UsageError(f"{option} {text} is more than a year: write it like 500ms, 10s or 2m")
+    return round(ns)
+
+
+def _steps(text: str) -> tuple[int, int | None]:
+    """The first step and the one behind the last, None for no end. "10:20" is a range as Python's, "7" one step."""
+    first, colon, end = (part.strip() for part in text.partition(":"))
+    numbers = [part for part in (first, end) if part]
+    if not numbers or not all(_is_number(part) for part in numbers):
+        raise UsageError(f"--steps {text!r} is no range of steps: write it like 10:20 (step 10 to step 19), 10: or :20")
+    begin = int(first) if first else 0
+    if not colon:
+        return begin, begin + 1
+    if end and int(end) <= begin:
+        raise UsageError(f"--steps {text} holds no step: the second number must be more than the first")
+    return begin, int(end) if end else None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS

@@ -1,0 +1,172 @@
+"""Which part of a process's recording is recorded: by the clock, by counted steps, or as the program says.
+
+It knows no trace and no twin: it says "record" and "do not", and has its owner draw what it said as a counter.
+"""
+
+from __future__ import annotations
+
+from _thread import RLock
+
+from gputrace.collector import Collector
+from gputrace.hostclock import now_ns
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, Final
+
+#: The name of the counter that shows what was recorded: 1 while it was, 0 while it was not.
+RECORDED: Final = "gputrace recorded"
+#: The longest that the clock is not looked at while a region is awaited.
+LONGEST_WAIT_S: Final = 3600.0
+FORK_DEADLINE_S: Final = 2.0
+
+
+class Region:
+    """The part asked for. All of it, by default.
+
+    ``begin_ns`` and ``end_ns`` are on the host's clock, 0 where there is no such end; ``first_step`` and
+    ``end_step`` count the program's steps from 0, the second is the first one that is not recorded; None where steps do
+    not count, or do not end. ``asked`` is how the user wrote it.
+    """
+
+    __slots__ = ("asked", "begin_ns", "end_ns", "end_step", "first_step")
+
+    def __init__(self, options: Mapping[str, Any], base_ns: int) -> None:
+        """From a recording's options; ``base_ns`` is when the recording began."""
+        delay_ns, duration_ns = options.get("delay_ns", 0), options.get("duration_ns", 0)
+        self.begin_ns = base_ns + delay_ns if delay_ns else 0
+        self.end_ns = base_ns + delay_ns + duration_ns if duration_ns else 0
+        self.first_step: int | None = options.get("first_step")
+        self.end_step: int | None = options.get("end_step")
+        self.asked = str(options.get("region", ""))
+
+    @property
+    def by_clock(self) -> bool:
+        return bool(self.begin_ns or self.end_ns)
+
+    def holds(self, now: int, step: int) -> bool:
+        """Is this moment, in this step, part of it?"""
+        if now < self.begin_ns or (self.end_ns and now >= self.end_ns):
+            return False
+        return self.first_step is None or (step >= self.first_step and (self.end_step is None or step < self.end_step))
+
+    def next_change_ns(self, now: int) -> int | None:
+        """When the clock changes the answer next; None where it does so no more."""
+        return next((edge for edge in (self.begin_ns, self.end_ns) if edge > now), None)
+
+
+class Regions:
+    """Decides for one process. ``switch(on)`` is called when the answer changes, and at most one call runs at a time;
+    ``draw(name, host time in ns, value)`` takes the counter. Methods raise nothing of their own.
+    """
+
+    def __init__(self, region: Region, switch: Callable[[bool], None], draw: Callable[[str, int, int], None]) -> None:
+        self.region = region
+        self._switch = switch
+        self._draw = draw
+        self._lock = RLock()  # a signal's handler may come here from within
+        self._on = True
+        self._paused = False
+        self._over = False
+        self.steps = 0
+        self.reached = False
+        self._start_ns = now_ns()
+        self._drawn = False
+        self._timer = Collector(self._look)
+
+    def begin(self, like: Regions | None = None) -> None:
+        """The process is recorded from now on, by default; ``like`` is the one of the process that forked this one."""
+        if like is not None:
+            self._paused, self.steps = like._paused, like.steps
+        with self._lock:
+            self.reached = self._on = self._wanted(now_ns())
+            if not self._on:
+                self._drawn = True
+                self._draw(RECORDED, self._start_ns, 0)
+                self._switch(False)
+        self.resume_timer()
+
+    def end(self) -> None:
+        """The recording is over: nothing is switched any more."""
+        with self._lock:
+            self._over = True
+        self.stop_timer()
+
+    # What the program says.
+
+    def step(self) -> None:
+        """A step is over."""
+        with self._lock:
+            self.steps += 1
+            if self.region.first_step is not None:
+                self._decide()
+
+    def pause(self) -> None:
+        with self._lock:
+            self._paused = True
+            self._decide()
+
+    def resume(self) -> None:
+        with self._lock:
+            self._paused = False
+            self._decide()
+
+    # The clock.
+
+    def stop_timer(self) -> None:
+        """Have no thread here, as before a fork."""
+        self._timer.stop(FORK_DEADLINE_S)
+
+    def resume_timer(self) -> None:
+        """Look at the clock again, if it still decides anything."""
+        if self._wait() is not None:
+            self._timer.start()
+
+    def _look(self) -> None:
+        with self._lock:
+            if not self._over:
+                self._decide()
+        if self._wait() is None:
+            self._timer.dismiss()
+
+    def _wait(self) -> float | None:
+        """Until when the timer sleeps next; None if the clock changes nothing any more."""
+        now = now_ns()
+        change = None if self._over else self.region.next_change_ns(now)
+        if change is None:
+            return None
+        self._timer.period_s = min(max(change - now, 0) / 1e9 + 1e-4, LONGEST_WAIT_S)
+        return self._timer.period_s
+
+    def _wanted(self, now: int) -> bool:
+        return not self._paused and self.region.holds(now, self.steps)
+
+    def _decide(self) -> None:
+        with self._lock:
+            now = now_ns()
+            on = self._wanted(now)
+            self.reached = self.reached or on
+            if self._over or on == self._on:
+                return
+            if not self._drawn:
+                self._drawn = True
+                self._draw(RECORDED, self._start_ns, 1)
+            # What is drawn says no more than what was recorded: it ends before, and begins behind.
+            if on:
+                self._switch(True)
+                self._draw(RECORDED, now_ns(), 1)
+            else:
+                self._draw(RECORDED, now, 0)
+                self._switch(False)
+            self._on = on
+
+    def missed(self) -> str:
+        """Why nothing of this process was recorded, for its user; "" if something was."""
+        if self.reached or not self.region.asked:
+            return ""
+        if self.region.first_step is None:
+            return f"a process ended before anything that {self.region.asked} asks for"
+        if not self.steps:
+            return f"a process never called gputrace.step(), so {self.region.asked} recorded nothing of it"
+        return f"a process made {self.steps} calls of gputrace.step(), so {self.region.asked} recorded nothing of it"
