@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gputrace.table import frames
 from gputrace.table.columns import Clocks, Counters, Flows, Instants, Problem, Slices
 
 if TYPE_CHECKING:
@@ -63,6 +64,20 @@ class Trace:
     @property
     def duration_ns(self) -> int:
         return self.end_ns - self.start_ns
+
+    def to_arrow(self, table: str = "slices") -> Any:
+        """One of its tables ("slices", "instants", "counters", "flows", "tracks") as a ``pyarrow.Table``, each row with
+        its names and where it lies; args as JSON text. Raises `UsageError` where pyarrow is not installed.
+        """
+        return frames.to_arrow(self, table)
+
+    def to_pandas(self, table: str = "slices") -> Any:
+        """The same as a ``pandas.DataFrame``."""
+        return frames.to_pandas(self, table)
+
+    def to_polars(self, table: str = "slices") -> Any:
+        """The same as a ``polars.DataFrame``."""
+        return frames.to_polars(self, table)
 
     def select(
         self,
