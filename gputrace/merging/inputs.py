@@ -16,7 +16,9 @@ _SUFFIXES = (".pftrace", ".json", ".perfetto-trace", ".perfetto_trace", ".pb", "
 
 
 class Found:
-    """``files`` and ``shard_folders`` in the order asked for; ``missing``, arguments that name nothing, and why."""
+    """``files`` and ``shard_folders`` in the order asked for, each once. ``missing`` says of arguments that name
+    nothing, and of what several name.
+    """
 
     def __init__(self) -> None:
         self.files: list[str] = []
@@ -38,9 +40,27 @@ def find(arguments: tuple[str, ...], output: str = "") -> Found:
                 found.missing.append(f"{argument} matches no file")
         for path in paths:
             _take(path, ours, found)
-    found.files = list(dict.fromkeys(found.files))
-    found.shard_folders = list(dict.fromkeys(found.shard_folders))
+    found.files = _each_once(found.files, found.missing)
+    found.shard_folders = _each_once(found.shard_folders, found.missing)
     return found
+
+
+def _each_once(paths: list[str], told: list[str]) -> list[str]:
+    """Files by whatever path, the first one given."""
+    first: dict[str, str] = {}
+    again: dict[str, list[str]] = {}
+    for path in paths:
+        real = os.path.realpath(path)
+        if real in first:
+            again.setdefault(real, []).append(path)
+        else:
+            first[real] = path
+    for real, others in again.items():
+        path = first[real]
+        number = len(others) + 1
+        also = ", ".join(dict.fromkeys(other for other in others if other != path))
+        told.append(f"{path}: is given {number} times{f', also as {also}' if also else ''}, and merged once")
+    return list(first.values())
 
 
 def _take(path: str, ours: str, found: Found) -> None:

@@ -15,6 +15,7 @@ import gputrace
 from gputrace.errors import InputError, OutputError, UsageError
 from gputrace.merging import inputs, plan, rewrite
 from gputrace.merging.events import Mover, Pids, text, us
+from gputrace.merging.once import held_by, once
 from gputrace.merging.survey import Survey, survey
 from gputrace.merging.transfer import Transfer
 from gputrace.model import Process, Recording
@@ -89,10 +90,11 @@ def merge(
     folder = os.path.dirname(output)
     scratch = ""
     try:
+        gathered = []
         if found.shard_folders:
             scratch = tempfile.mkdtemp(prefix=".gputrace-merge-", dir=folder)
-            found.files += _gathered(found.shard_folders, scratch, outcome)
-        surveys = _survey_all(found.files, options, outcome)
+            gathered = _gathered(found.shard_folders, scratch, outcome)
+        surveys = _survey_all(found.files, gathered, options, outcome)
         made = plan.make(surveys, options.clocks)
         outcome.problems += made.refused
         outcome.notes += made.notes
@@ -126,10 +128,11 @@ def _gathered(folders: list[str], scratch: str, outcome: Outcome) -> list[str]:
     return paths
 
 
-def _survey_all(files: list[str], options: Options, outcome: Outcome) -> list[Survey]:
+def _survey_all(files: list[str], gathered: list[str], options: Options, outcome: Outcome) -> list[Survey]:
     surveys: list[Survey] = []
-    again = inputs.repeated(files)
-    for path in files:
+    paths = [*files, *gathered]
+    again = inputs.repeated(paths)
+    for path in paths:
         if path in again:
             outcome.problems.append(f"{path}: holds the same bytes as {again[path]}, so it is merged once")
             continue
@@ -138,29 +141,12 @@ def _survey_all(files: list[str], options: Options, outcome: Outcome) -> list[Su
         except InputError as error:
             outcome.problems.append(str(error))
             continue
+        found.gathered = path in gathered
         outcome.problems += [f"{path}: {note}" for note in found.notes]
         if version := _other_version(found):
             outcome.problems.append(f"{path}: {version}")
         surveys.append(found)
-    return list(_one_a_recording(surveys, outcome))
-
-
-def _one_a_recording(surveys: list[Survey], outcome: Outcome) -> Iterator[Survey]:
-    """Of several traces of one recording, the largest: the others are of fewer of its shards, or in another format."""
-    best: dict[str, Survey] = {}
-    for found in surveys:
-        if found.recording and (found.recording not in best or _rank_of(found) > _rank_of(best[found.recording])):
-            best[found.recording] = found
-    for found in surveys:
-        kept = best.get(found.recording, found)
-        if kept is found:
-            yield found
-        else:
-            outcome.problems.append(f"{found.path}: is of the same recording as {kept.path}, which is merged instead")
-
-
-def _rank_of(found: Survey) -> tuple[bool, bool, int]:
-    return found.whole, found.kind == recognise.PERFETTO, found.size
+    return once(surveys, outcome.problems)
 
 
 def _other_version(found: Survey) -> str:
@@ -200,6 +186,7 @@ def _metadata(made: Plan, outcome: Outcome) -> dict[str, object]:
     values: dict[str, object] = {
         "gputrace_version": gputrace.__version__,
         "merged_from": [task.survey.name for task in made.tasks],
+        **held_by(task.survey for task in made.tasks),
         "timeline": f"{'REALTIME' if made.realtime else 'BOOTTIME'} of {host.label}",
         "hostname": host.name,
         "boot_id": host.boot,

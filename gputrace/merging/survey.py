@@ -5,6 +5,7 @@ A trace of ours says it all at its front and its end, and is not read in between
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import zlib
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gputrace.errors import InputError
+from gputrace.merging.once import HOLDS, PARTS
 from gputrace.model import ClockSnapshot
 from gputrace.reading import chrome, recognise
 from gputrace.reading.fields import BYTES, VARINT, Malformed, fields
@@ -27,6 +29,7 @@ BOOTTIME, MONOTONIC, REALTIME = "boottime", "monotonic", "realtime"
 OWN_SEQUENCE = 1 << 12
 _END = b"gputrace.end"
 _HEAD_BYTES = 1 << 20
+_DIGEST_BYTES = 1 << 20
 
 # Fields of a packet by their numbers in the package's trace_packet.proto.
 CHROME_EVENTS, SNAPSHOT, TIMESTAMP, SEQUENCE, TRACK_EVENT, INTERNED, FLAGS = 5, 6, 8, 10, 11, 12, 13
@@ -47,7 +50,8 @@ class Survey:
     ``facts`` are what it states by name: a recording's metadata, or the members beside a Chrome trace's events.
     ``sequences`` are Perfetto's sequence ids in it; ``numbers``, for a whole one of ours, the range of shard numbers
     they are made of, and then they were not looked at. ``pinned`` says why its times cannot be moved; "" if they can.
-    ``head_bytes`` is how much of its front is our header.
+    ``head_bytes`` is how much of its front is our header. ``digest`` stands for the bytes of what states no recording,
+    unzipped. ``gathered``: made of the shards of a recording that may still go on.
     """
 
     def __init__(self, path: str, kind: str) -> None:
@@ -67,7 +71,29 @@ class Survey:
         self.sequences: set[int] = set()
         self.pinned = ""
         self.first_ns: int | None = None
+        self.digest = ""
+        self.gathered = False
         self.notes: list[str] = []
+
+    @property
+    def is_merge(self) -> bool:
+        """Was it merged of others, and says of which?"""
+        return bool(self.recording) and isinstance(self.facts.get(HOLDS), list)
+
+    @property
+    def contents(self) -> frozenset[str]:
+        """What is in it: a name for each recording, or other tool's trace, that is the same wherever that is found."""
+        if self.is_merge:
+            return frozenset(map(str, self.facts[HOLDS]))
+        return frozenset({self.recording or self.digest})
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """Those of its contents of which there is more elsewhere."""
+        if self.recording and (self.gathered or not self.whole):
+            return self.contents
+        parts = self.facts.get(PARTS) if self.is_merge else None
+        return self.contents & frozenset(map(str, parts if isinstance(parts, list) else ()))
 
     @property
     def name(self) -> str:
@@ -94,7 +120,17 @@ def survey(path: str, limits: Limits | None = None) -> Survey:
             _survey_chrome(found, limits)
         else:
             _survey_perfetto(found, head, limits)
+    if not found.recording:
+        found.digest = _digest(path, limits)
     return found
+
+
+def _digest(path: str, limits: Limits | None) -> str:
+    made = hashlib.blake2b(digest_size=16)
+    with ByteStream(path, limits) as stream:
+        while piece := stream.read(_DIGEST_BYTES):
+            made.update(piece)
+    return made.hexdigest()
 
 
 # --- Perfetto ---------------------------------------------------------------------------------------------------------
@@ -120,14 +156,17 @@ def _numbers(facts: dict[str, Any]) -> tuple[int, int] | None:
 def scan_packets(found: Survey, limits: Limits | None = None) -> None:
     """Read a trace through for its sequence ids, its clocks, and what else it holds."""
     scan = _Scan(found)
+    last = b""
     with ByteStream(found.path, limits) as stream:
         for batch in packets(stream):
+            last = batch.data[int(batch.bodies[-1]) : int(batch.ends[-1])]
             events = Events(batch)
             scan.sequences.update(np.unique(events.sequence[events.is_event]).tolist())
             for k in np.flatnonzero(~events.is_event).tolist():
                 scan.packet(batch.data, int(batch.bodies[k]), int(batch.ends[k]))
         if stream.torn:
             found.notes.append(f"{stream.torn}: what is before that is merged")
+    found.whole = found.tool == "gputrace" and not stream.torn and _is_end(last)
     scan.finish()
 
 
@@ -179,6 +218,10 @@ def _ends_whole(path: str) -> bool:
     with open(path, "rb") as file:
         file.seek(max(file.seek(0, 2) - 64, 0))
         tail = file.read()
+    return _is_end(tail)
+
+
+def _is_end(tail: bytes) -> bool:
     at = tail.rfind(_END)
     # Its name, then its value: true. Nothing follows.
     return at >= 0 and tail[at + len(_END) :] in (b"\x18\x01", b"\x18\x01\x00")
