@@ -7,7 +7,7 @@ import re
 
 import click
 
-from gputrace.cli.outcome import progress_bar, tell, tell_empty, tell_merged
+from gputrace.cli.outcome import progress_bar, recount, tell, tell_empty, tell_merged
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _recover(folder: str, output: str) -> int:
 
     old = os.path.exists(output)
     with progress_bar(lambda: False) as progress:
-        summary = recover(folder, output, progress)
+        summary = recover(folder, output, progress, recount)
     if not summary.path:
         tell_empty(summary, output if old else "")
         return 1

@@ -10,11 +10,11 @@ from gputrace.cli.say import say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from gputrace.merging.merge import Outcome
     from gputrace.record.join import Progress
-    from gputrace.record.recording import Summary
+    from gputrace.record.recording import Drawn, Summary
 
 # Below this a join takes a fraction of a second, in bytes.
 _LONG_JOIN = 32_000_000
@@ -37,27 +37,28 @@ def tell(summary: Summary, quiet: bool) -> None:
     facts.append(f"{summary.dropped:,} dropped")
     if summary.failed:
         facts.append(f"{_many(summary.failed, 'window')} failed or could not be read")
-    for count, what in [
-        (summary.capture_skipped, "left out during graph capture"),
-        (summary.unfinished, "slices still open"),
-    ]:
-        if count:
-            facts.append(f"{count:,} {what}")
+    if summary.capture_skipped:
+        facts.append(f"{summary.capture_skipped:,} left out during graph capture")
+    if summary.unfinished:
+        facts.append(f"{_many(summary.unfinished, 'slice')} still open")
     if summary.windows:
         facts.append(f"placed to within {_duration(summary.worst_uncertainty_ns)}")
-    cut = ""
-    if summary.cut_short:
-        were, their = ("was", "its") if summary.cut_short == 1 else ("were", "their")
-        if summary.kept < summary.cut_short:
-            missing = f"{their} last slices may be missing"
-        elif summary.windows:
-            missing = f"{their} host slices are all there, {their} last GPU windows may be missing"
-        else:
-            missing = f"{their} host slices are all there"
-        how = f"{were} killed, or left by os._exit or exec"
-        cut = f"; {_many(summary.cut_short, 'process', 'processes')} {how}: {missing}"
+    cut = f"; {_cut_short(summary)}" if summary.cut_short else ""
     opening = "; open it in https://ui.perfetto.dev" if summary.path.lower().endswith(_OPENS_IN_UI) else ""
     say(f"wrote {_short(summary.path)}: {', '.join(facts)}{cut}{opening}")
+
+
+def _cut_short(summary: Summary) -> str:
+    """What became of processes that came to no clean end, as those of a terminated pool never do."""
+    its = "its" if summary.cut_short == 1 else "their"
+    if summary.kept < summary.cut_short:
+        missing = f"slices of {its} last moments may be missing"
+    elif summary.windows:
+        missing = f"{its} host slices are all there, {its} last GPU windows may be missing"
+    else:
+        missing = f"{its} host slices are all there"
+    ended = "ended without cleaning up (killed, os._exit or exec)"
+    return f"{_many(summary.cut_short, 'process', 'processes')} {ended}: {missing}"
 
 
 def _bent(summary: Summary) -> Iterator[str]:
@@ -73,6 +74,17 @@ def _bent(summary: Summary) -> Iterator[str]:
             f"{_many(summary.clamped, 'begin or end', 'begins and ends')} of {_many(summary.slices, 'slice')} reached "
             "their rows out of order and are drawn later than they were"
         )
+
+
+def recount(parts: Iterable[tuple[str, int]], suffix: str) -> Drawn | None:
+    """What files of a killed process draw: see `gputrace.reading.drawn`, which takes a while to import."""
+    from gputrace.errors import InputError
+    from gputrace.reading.drawn import drawn
+
+    try:
+        return drawn(parts, suffix)
+    except InputError:  # gone meanwhile, or no longer ours to read; whoever joins it says so
+        return None
 
 
 def tell_empty(summary: Summary, old: str) -> None:

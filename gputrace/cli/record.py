@@ -7,7 +7,7 @@ import signal
 
 import click
 
-from gputrace.cli.outcome import progress_bar, tell, tell_empty
+from gputrace.cli.outcome import progress_bar, recount, tell, tell_empty
 from gputrace.cli.say import say
 from gputrace.errors import GputraceError
 from gputrace.instrument.registry import choose
@@ -121,7 +121,7 @@ def _chosen(session: Session) -> str:
 def _finish(session: Session, signals: launch.Signals, quiet: bool) -> None:
     old = os.path.exists(session.output)
     with progress_bar(lambda: signals.take(signal.SIGINT)) as progress:
-        summary = finish_recording(session, progress)
+        summary = finish_recording(session, progress, recount)
     if summary.path:
         tell(summary, quiet)
     else:

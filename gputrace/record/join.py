@@ -80,12 +80,19 @@ def _parts(
 ) -> Iterator[tuple[str, int]]:
     """The files that make the trace, in order, and how much of each."""
     for number in folder.numbers():
-        path, tail = folder.shard_path(number), salvaged.get(number)
-        length = whole(path, exporter) if tail is None else tail.length
-        if length:
-            yield path, length
-        if tail is not None and tail.tail:
-            yield folder.tail_path(number), tail.tail
+        yield from parts_of(folder, number, exporter, salvaged.get(number))
+
+
+def parts_of(
+    folder: ShardFolder, number: int, exporter: type[Exporter], tail: Salvaged | None
+) -> Iterator[tuple[str, int]]:
+    """The same of one process."""
+    path = folder.shard_path(number)
+    length = whole(path, exporter) if tail is None else tail.length
+    if length:
+        yield path, length
+    if tail is not None and tail.tail:
+        yield folder.tail_path(number), tail.tail
 
 
 def whole(path: str, exporter: type[Exporter], most: int | None = None) -> int:

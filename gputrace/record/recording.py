@@ -16,20 +16,31 @@ from gputrace.errors import OutputError, UsageError
 from gputrace.masking import mask
 from gputrace.model import Recording
 from gputrace.record import alive, formats, gitcommit
-from gputrace.record.join import join, remove
+from gputrace.record.join import join, parts_of, remove
 from gputrace.record.salvage import salvage_all
 from gputrace.record.sizes import size_in_bytes
 from gputrace.shards import LAUNCHER, ShardFolder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Protocol
 
     from gputrace.model import Exporter
     from gputrace.record.formats import Format
     from gputrace.record.join import Progress
     from gputrace.record.salvage import Salvaged
     from gputrace.shards import Value, Values
+
+    class Drawn(Protocol):
+        """What is drawn in a process's files."""
+
+        slices: int
+        windows: int
+        unfinished: int
+
+    #: Counts that in files, each up to so many bytes, of a format by its suffix; None if it does not know that one.
+    Recount = Callable[[Iterable[tuple[str, int]], str], Drawn | None]
 
 # What a report counts and a summary adds up.
 _COUNTS = (
@@ -43,6 +54,9 @@ _COUNTS = (
     "clock_violations",
     "unfinished",
 )
+
+# Those that can be counted again in what a process wrote.
+_DRAWN = ("slices", "windows", "unfinished")
 
 # A change of BOOTTIME minus MONOTONIC by more than this is a suspend; less is the width of two readings' brackets.
 _SUSPEND_NS = 1_000_000
@@ -87,7 +101,8 @@ class Summary:
     ``path`` is "" where nothing was written, because no process traced anything. ``processes`` counts those whose
     shards hold something, ``started`` the Python processes that could have. Every other number is a lower bound where a
     process did not come to a clean end: ``cut_short`` counts those that were killed, or left by `os._exit` or exec, and
-    whose shards hold something, ``kept`` those of them whose every host slice was found in a ring; ``unreported`` those
+    whose shards hold something, ``kept`` those of them whose every host slice was found in a ring, ``recounted`` those
+    whose slices, windows and unfinished ones were counted in the file; ``unreported`` those
     that could write no more, as on a full disk; ``silent`` those that left nothing; ``running`` names those that still
     run, and then the shards are kept in ``folder``. ``told`` are messages, the processes' and ours.
 
@@ -106,6 +121,7 @@ class Summary:
         self.started = 0
         self.cut_short = 0
         self.kept = 0
+        self.recounted = 0
         self.unreported = 0
         self.silent = 0
         self.running: list[str] = []
@@ -135,8 +151,8 @@ class Summary:
 
     @property
     def is_lower_bound(self) -> bool:
-        """Did a process not come to say its last counts?"""
-        return bool(self.cut_short or self.unreported or self.running)
+        """Did a process not come to say its last counts, and could not be counted for?"""
+        return bool(self.cut_short > self.recounted or self.unreported or self.running)
 
 
 def start_recording(
@@ -187,22 +203,23 @@ def start_recording(
     return session
 
 
-def finish_recording(session: Session, progress: Progress | None = None) -> Summary:
+def finish_recording(session: Session, progress: Progress | None = None, recount: Recount | None = None) -> Summary:
     """Join the shards into the trace, and remove them unless a traced process still runs.
 
-    One that runs gets a moment to end: helpers, such as multiprocessing's, outlive their parent a little. Raises
-    `OutputError` if the trace cannot be written: the shards are kept then, and the error says where.
+    One that runs gets a moment to end: helpers, such as multiprocessing's, outlive their parent a little. What killed
+    processes left is counted by ``recount``; without it, their own last counts are all there is. Raises `OutputError`
+    if the trace cannot be written: the shards are kept then, and the error says where.
     """
     alive.wait_for_writers(session.folder, _GRACE_S)
     session.take_snapshot()
-    return _finish(session.folder, session.output, session.format, session.exporter, progress)
+    return _finish(session.folder, session.output, session.format, session.exporter, progress, recount)
 
 
-def recover(path: str, output: str, progress: Progress | None = None) -> Summary:
+def recover(path: str, output: str, progress: Progress | None = None, recount: Recount | None = None) -> Summary:
     """Finish the recording whose shard folder is ``path``, left by a launcher that died or could not write.
 
-    Raises `UsageError` if the output's suffix is another than the recording's, `OutputError` if the folder holds no
-    recording or the trace cannot be written.
+    ``recount``: see `finish_recording`. Raises `UsageError` if the output's suffix is another than the recording's,
+    `OutputError` if the folder holds no recording or the trace cannot be written.
     """
     folder = _opened(path)
     format = formats.of_output(output)
@@ -211,7 +228,7 @@ def recover(path: str, output: str, progress: Progress | None = None) -> Summary
             f"this recording is in the format {folder.suffix} and cannot become {output}: "
             f"name the output {folder.suffix} or {folder.suffix}.gz"
         )
-    return _finish(folder, checked_output(output), format, formats.load(folder.exporter), progress)
+    return _finish(folder, checked_output(output), format, formats.load(folder.exporter), progress, recount)
 
 
 def gather(path: str, output: str) -> list[str]:
@@ -258,14 +275,20 @@ def discard_recording(session: Session) -> None:
 
 
 def _finish(
-    folder: ShardFolder, output: str, format: Format, exporter: type[Exporter], progress: Progress | None
+    folder: ShardFolder,
+    output: str,
+    format: Format,
+    exporter: type[Exporter],
+    progress: Progress | None,
+    recount: Recount | None,
 ) -> Summary:
     summary = None
     try:
         # Before the shards are read: what a process wrote that has ended by now is all there.
         running = alive.writers(folder)
         salvaged = salvage_all(folder, exporter, running)
-        summary = _add_up(folder, running, salvaged)
+        anew = _counted_anew(folder, running, exporter, salvaged, recount)
+        summary = _add_up(folder, running, salvaged, anew)
         metadata = folder.metadata() | summary.counts() | _numbers(folder)
         gzip = format.gzip
         size = join(folder, output, exporter, gzip=gzip, metadata=metadata, salvaged=salvaged, progress=progress)
@@ -330,10 +353,32 @@ def _still_runs(running: list[str], folder: ShardFolder, output: str) -> str:
 
 
 def _all_there(summary: Summary) -> bool:
-    return not (summary.told or summary.dropped or summary.is_lower_bound or summary.silent)
+    return not (summary.told or summary.dropped or summary.cut_short or summary.is_lower_bound or summary.silent)
 
 
-def _add_up(folder: ShardFolder, running: set[int], salvaged: dict[int, Salvaged]) -> Summary:
+def _counted_anew(
+    folder: ShardFolder,
+    running: set[int],
+    exporter: type[Exporter],
+    salvaged: dict[int, Salvaged],
+    recount: Recount | None,
+) -> dict[int, Drawn]:
+    """What those processes wrote, by number, that came to no end: more than they had said last."""
+    found: dict[int, Drawn] = {}
+    if recount is not None:
+        images = dict(folder.writers())
+        for number in folder.numbers():
+            if alive.pid_of(images.get(number, "")) in running or folder.report(number).get("ended"):
+                continue
+            drawn = recount(parts_of(folder, number, exporter, salvaged.get(number)), folder.suffix)
+            if drawn is not None:
+                found[number] = drawn
+    return found
+
+
+def _add_up(
+    folder: ShardFolder, running: set[int], salvaged: dict[int, Salvaged], anew: dict[int, Drawn] | None = None
+) -> Summary:
     summary = Summary()
     reports = folder.reports()
     # A process killed at once may have left nothing but its ring.
@@ -342,16 +387,23 @@ def _add_up(folder: ShardFolder, running: set[int], salvaged: dict[int, Salvaged
     # Started with -I, -E or -S, a process misses the boot and claims its shard when it imports gputrace.
     summary.started = max(len(folder.processes()), len(folder.numbers()))
     _add_cut_short(summary, folder, shards, reports, running)
-    for report in reports.values():
+    anew = anew or {}
+    summary.recounted = min(len(anew), summary.cut_short)
+    for number, report in reports.items():
         for name in _COUNTS:
-            setattr(summary, name, getattr(summary, name) + _count(report.get(name)))
+            if number not in anew or name not in _DRAWN:
+                setattr(summary, name, getattr(summary, name) + _count(report.get(name)))
         summary.worst_uncertainty_ns = max(summary.worst_uncertainty_ns, _count(report.get("worst_uncertainty_ns")))
         told = report.get("told", [])
         summary.told += told if isinstance(told, list) else [str(told)]
         if missed := report.get("missed"):
             summary.missed.append(str(missed))
-    for tail in salvaged.values():
-        summary.slices += tail.counts.slices
+    for drawn in anew.values():
+        for name in _DRAWN:
+            setattr(summary, name, getattr(summary, name) + getattr(drawn, name))
+    for number, tail in salvaged.items():
+        if number not in anew:
+            summary.slices += tail.counts.slices
         summary.clamped += tail.counts.clamped
         summary.out_of_order += tail.counts.out_of_order
     summary.told += [f"tracing did not start in process {note}" for note in folder.notes()]

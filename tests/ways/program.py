@@ -171,6 +171,20 @@ def assert_holds(trace: Path, *, open_at_end: bool, clean: bool) -> list[Slice]:
     return found
 
 
+def assert_counted(said: str, found: list[Slice]) -> None:
+    """A last line's counts are what the trace holds, however its processes ended."""
+    windows = sum(map(is_gpu, found))
+    is_open = sum(each.dur < 0 for each in found)
+    wanted = [_many(len(found), "slice"), _many(windows, "GPU window")]
+    wanted += [f"{_many(is_open, 'slice')} still open"] if is_open else []
+    facts = said.partition(";")[0].split(", ")
+    assert [fact for fact in facts if "slice" in fact or "GPU window" in fact] == wanted, said
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' if count != 1 else ''}"
+
+
 def numbers(found: list[Slice], name: str) -> list[int]:
     """The numbers of all slices of a name."""
     return sorted(each.args["n"] for each in found if each.name == name)

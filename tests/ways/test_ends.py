@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.ways.program import SUFFIXES, Ended, Program, assert_holds, assert_same_end
+from tests.ways.program import SUFFIXES, Ended, Program, assert_counted, assert_holds, assert_same_end
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +71,9 @@ def test_a_way_to_end(tmp_path: Path, name: str, suffix: str) -> None:
     assert _plain[name].code == way.exit_code
     done = program.recorded(tmp_path, f"t{suffix}")
     assert_same_end(done, _plain[name])
-    found = {each.name for each in assert_holds(tmp_path / f"t{suffix}", open_at_end=way.open_at_end, clean=way.clean)}
-    assert ("killed, or left by os._exit or exec" in done.said[-1]) is not way.clean
+    drawn = assert_holds(tmp_path / f"t{suffix}", open_at_end=way.open_at_end, clean=way.clean)
+    assert_counted(done.said[-1], drawn)
+    found = {each.name for each in drawn}
+    assert ("ended without cleaning up" in done.said[-1]) is not way.clean
     assert ("after exec" in found) is (name == "exec")
     assert ("busy" in found) is ("busy" in name)
