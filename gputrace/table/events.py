@@ -173,8 +173,12 @@ class Gathered:
             number, id, way, here = (column[here >= 0] for column in (number, id, way, here))
         order = np.lexsort((number, ts[number], id))
         id, way, here = id[order], way[order], here[order]
-        joined = np.flatnonzero((id[1:] == id[:-1]) & (way[1:] != FIRST) & (way[:-1] != LAST))
-        return Flows(here[joined], here[joined + 1])
+        same = id[1:] == id[:-1]
+        joined = np.flatnonzero(same & (way[1:] != FIRST) & (way[:-1] != LAST))
+        # An id's two ends alone, the last before the first: it leads back in time, and says so.
+        alone = np.concatenate(([True], ~same))[:-1] & np.concatenate((~same, [True]))[1:]
+        back = np.flatnonzero(same & alone & (way[:-1] == LAST) & (way[1:] == FIRST))
+        return Flows(np.concatenate((here[joined], here[back + 1])), np.concatenate((here[joined + 1], here[back])))
 
 
 class _Made:

@@ -1,0 +1,62 @@
+"""`gputrace check`: is this trace what it seems to be?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gputrace.cli.say import say
+from gputrace.errors import InputError
+
+if TYPE_CHECKING:
+    from gputrace.checking.violation import Violation
+    from gputrace.table.trace import Trace
+
+
+@click.command(short_help="Say what is wrong with a trace.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array: a trace and its violations each.")
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True)
+def command(as_json: bool, traces: tuple[str, ...]) -> int:
+    """Look for what makes a timeline wrong, in a trace of gputrace or of any other tool.
+
+    Unfinished and overlapping slices, wrong nesting, arrows back in time, clocks that jumped, what was dropped and
+    what could not be read. Exit code 0 if nothing was found, 1 if anything was.
+
+    \b
+    gputrace check trace.pftrace
+    gputrace check --json profile.json.gz
+    """
+    import orjson
+
+    from gputrace.checking.rules import check
+    from gputrace.table.read import read
+
+    found: list[dict[str, Any]] = []
+    bad = False
+    for path in traces:
+        try:
+            trace = read(path)
+        except InputError as error:
+            bad = True
+            say(str(error))
+            found.append({"trace": path, "error": str(error), "violations": []})
+            continue
+        violations = check(trace)
+        bad |= bool(violations)
+        found.append({"trace": path, "violations": [each.as_dict() for each in violations]})
+        if not as_json:
+            click.echo("\n".join(_lines(trace, violations)))
+    if as_json:
+        click.echo(orjson.dumps(found, option=orjson.OPT_INDENT_2))
+    return int(bad)
+
+
+def _lines(trace: Trace, violations: list[Violation]) -> list[str]:
+    if not violations:
+        return [f"{trace.path}: nothing is wrong with it: {len(trace.slices):,} slices on {len(trace.tracks):,} tracks"]
+    lines = [f"{trace.path}:"]
+    for each in violations:
+        lines += [f"  {each.rule}: {each.what}", f"      {each.meaning}"]
+        lines += [f"      {example}" for example in each.examples]
+    return lines

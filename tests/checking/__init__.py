@@ -1,0 +1,1 @@
+"""What `gputrace check` finds, and that it finds nothing else."""
