@@ -1,0 +1,192 @@
+"""A summary of traces: every figure of it, as rows of plain numbers. It knows no output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gputrace.analysis.gpu import Delay, Devices, Gap, Use
+from gputrace.analysis.host import WAITS, Host, Wait
+from gputrace.analysis.places import places
+from gputrace.analysis.ranks import RankSpread, rank_spreads
+from gputrace.analysis.spans import Spans
+from gputrace.analysis.statistics import Grouped
+from gputrace.analysis.steps import NAMES, Step, steps
+
+if TYPE_CHECKING:
+    from gputrace.table.trace import Patterns, Trace
+
+
+@dataclass
+class Options:
+    """What is summed up, and how much of it.
+
+    ``names`` and ``tracks`` are patterns as `Trace.select` takes them, ``start_ns`` and ``end_ns`` count from each
+    trace's begin. ``waits`` and ``steps`` are patterns of names; ``gaps`` how many of each device are told.
+    """
+
+    names: Patterns | None = None
+    tracks: Patterns | None = None
+    start_ns: int | None = None
+    end_ns: int | None = None
+    by_step: bool = False
+    waits: Sequence[str] = WAITS
+    steps: Sequence[str] = NAMES
+    gaps: int = 5
+
+
+@dataclass
+class SpanRow:
+    """A span on a row of the trace. Statistics are of slices that ended, in ns; NaN where none did.
+
+    ``share`` is its self time as a part of all self time on its row.
+    """
+
+    track: str
+    name: str
+    side: str
+    rank: int
+    count: int
+    unfinished: int
+    total_ns: int
+    self_ns: int
+    share: float
+    mean_ns: float
+    median_ns: float
+    p95_ns: float
+    p99_ns: float
+    min_ns: int
+    max_ns: int
+
+
+@dataclass
+class TraceRow:
+    """A file: what wrote it, how long it lasts, and what is not in it. Counts of gputrace's own are None elsewhere."""
+
+    path: str
+    tool: str
+    duration_ns: int
+    slices: int
+    unfinished: int
+    problems: int
+    dropped: int | None
+    failed_windows: int | None
+
+
+@dataclass
+class Summary:
+    """Rows of each kind; of several traces, one trace's after another's. Spans are the longest first."""
+
+    traces: list[TraceRow] = field(default_factory=list)
+    spans: list[SpanRow] = field(default_factory=list)
+    devices: list[Use] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    delays: list[Delay] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    ranks: list[RankSpread] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, list[dict[str, Any]]]:
+        """All of it, in types that JSON has."""
+        made = asdict(self)
+        for kind, derived in (
+            ("devices", ("idle_ns",)),
+            ("gaps", ("duration_ns",)),
+            ("ranks", ("lost_ns", "spread")),
+        ):
+            for row, each in zip(made[kind], getattr(self, kind), strict=True):
+                row |= {name: getattr(each, name) for name in derived}
+        return made
+
+
+class Summarizer:
+    """Takes traces one at a time, so that no two need be in memory together; then sums up."""
+
+    def __init__(self, options: Options | None = None) -> None:
+        self._options = options or Options()
+        self._spans = Spans()
+        self._found = Summary()
+
+    def add(self, whole: Trace) -> None:
+        """What a trace holds; of a part of it, where options say so."""
+        options, found = self._options, self._found
+        found.traces.append(_trace_row(whole))
+        within = tuple(None if ns is None else whole.start_ns + ns for ns in (options.start_ns, options.end_ns))
+        start_ns, end_ns = within
+        trace = whole
+        if options.names is not None or options.tracks is not None or within != (None, None):
+            trace = whole.select(tracks=options.tracks, names=options.names, start_ns=start_ns, end_ns=end_ns)
+        self._spans.add(trace)
+        of_track, rows = places(trace)
+        devices = Devices(trace, of_track, rows, (start_ns, end_ns))
+        found.devices += devices.use()
+        # What the host did in a gap counts whether or not it was asked for by name.
+        found.gaps += devices.gaps(Host(whole, of_track, rows), options.gaps)
+        found.delays += devices.delays()
+        host = Host(trace, of_track, rows)
+        found.waits += host.waits(options.waits)
+        if options.by_step:
+            found.steps += steps(trace, of_track, rows, devices, host.waiting(options.waits), options.steps)
+
+    def summary(self) -> Summary:
+        self._found.spans = _span_rows(self._spans)
+        self._found.ranks = rank_spreads(self._spans)
+        return self._found
+
+
+def _trace_row(trace: Trace) -> TraceRow:
+    stated = trace.metadata if trace.tool == "gputrace" else {}
+    unfinished = int(np.count_nonzero(trace.slices.unfinished))
+    problems = sum(problem.count for problem in trace.problems)
+    return TraceRow(
+        trace.path,
+        trace.tool,
+        trace.duration_ns,
+        len(trace.slices),
+        unfinished,
+        problems,
+        _count(stated.get("dropped")),
+        _count(stated.get("failed")),
+    )
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _span_rows(spans: Spans) -> list[SpanRow]:
+    id, dur_ns, self_ns = spans.columns()
+    by_span = Grouped(id, dur_ns, len(spans))
+    own = np.zeros(len(spans), np.int64)
+    np.add.at(own, id, self_ns)
+    labels = {label: number for number, label in enumerate({place.label: None for place, _ in spans.keys})}
+    row = np.array([labels[place.label] for place, _ in spans.keys], np.int64)
+    on_row = np.zeros(len(labels), np.int64)
+    np.add.at(on_row, row, own)
+    share = own / np.maximum(on_row[row], 1) if len(row) else own
+    mean, unfinished, least, most = by_span.mean, spans.unfinished(), by_span.min, by_span.max
+    median, p95, p99 = (by_span.quantile(q) for q in (0.5, 0.95, 0.99))
+    found = [
+        SpanRow(
+            place.label,
+            name,
+            place.side,
+            place.rank,
+            int(by_span.count[k]),
+            int(unfinished[k]),
+            int(by_span.total[k]),
+            int(own[k]),
+            float(share[k]),
+            float(mean[k]),
+            float(median[k]),
+            float(p95[k]),
+            float(p99[k]),
+            int(least[k]),
+            int(most[k]),
+        )
+        for k, (place, name) in enumerate(spans.keys)
+    ]
+    return sorted(found, key=lambda each: -each.total_ns)

@@ -1,0 +1,121 @@
+"""`gputrace summary`: what traces say, in figures."""
+
+from __future__ import annotations
+
+import click
+
+from gputrace.cli.say import say
+from gputrace.cli.timeoption import Time
+from gputrace.errors import InputError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gputrace.analysis.summary import Summary
+
+#: Of what could not be read of a trace, so many are told, and the count of the rest.
+_TOLD = 5
+
+
+@click.command(short_help="Sum traces up: spans, steps, GPUs, gaps, ranks.")
+@click.option("--name", "names", multiple=True, metavar="NAME", help="Only spans of this name (* and ? allowed).")
+@click.option("--track", "tracks", multiple=True, metavar="TRACK", help="Only tracks of this name or path (* and ?).")
+@click.option("--from", "start_ns", type=Time(), help="Only what lasts beyond this time of the trace, such as 1.5s.")
+@click.option("--to", "end_ns", type=Time(), help="Only what begins before this time of the trace.")
+@click.option("--by", type=click.Choice(["step"]), help="Tell of each step, too.")
+@click.option("--step", "steps", multiple=True, metavar="NAME", help="What steps are called, if not as most are.")
+@click.option(
+    "--wait", "waits", multiple=True, metavar="NAME", help="Spans that wait for a device, besides known calls."
+)
+@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="At most so many rows of a table.")
+@click.option("--json", "form", flag_value="json", help="Print everything as JSON, times in ns.")
+@click.option("--csv", "form", flag_value="csv", help="Print all spans (by step: all steps) as CSV, times in ns.")
+@click.option("--markdown", "form", flag_value="markdown", help="Print the tables as Markdown.")
+@click.argument("inputs", metavar="TRACE...", nargs=-1, required=True)
+def command(
+    names: tuple[str, ...],
+    tracks: tuple[str, ...],
+    start_ns: int | None,
+    end_ns: int | None,
+    by: str | None,
+    steps: tuple[str, ...],
+    waits: tuple[str, ...],
+    top: int,
+    form: str | None,
+    inputs: tuple[str, ...],
+) -> int:
+    """Sum traces up, whatever wrote them: gputrace, torch.profiler, viztracer, Perfetto.
+
+    TRACE is a trace, a folder of traces or a pattern; Perfetto's format or Chrome's JSON, gzipped or not. Of several,
+    spans of one name and track are summed up together. The exit code is 1 if one of them cannot be read.
+
+    \b
+    gputrace summary trace.pftrace
+    gputrace summary rank*.pftrace --by step --top 10
+    gputrace summary trace.pftrace --track '*GPU 0*' --from 1s --to 2s --json
+    """
+    from gputrace.analysis.host import WAITS
+    from gputrace.analysis.steps import NAMES
+    from gputrace.analysis.summary import Options, Summarizer
+    from gputrace.merging.inputs import find
+    from gputrace.table.read import read
+
+    if start_ns is not None and end_ns is not None and start_ns >= end_ns:
+        raise UsageError("--from is not before --to: nothing lies between them")
+    found = find(inputs)
+    failures = [*found.missing]
+    failures += [
+        f"{path} is a recording's folder: make a trace of it first, by gputrace merge" for path in found.shard_folders
+    ]
+    options = Options(
+        names=names or None,
+        tracks=tracks or None,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        by_step=by == "step",
+        waits=(*WAITS, *waits),
+        steps=steps or NAMES,
+    )
+    summarizer = Summarizer(options)
+    for path in found.files:
+        try:
+            trace = read(path)
+        except InputError as error:
+            failures.append(str(error))
+            continue
+        except OSError as error:
+            failures.append(f"{path}: {error.strerror}")
+            continue
+        for problem in trace.problems[:_TOLD]:
+            say(str(problem))
+        if len(trace.problems) > _TOLD:
+            say(f"{path}: and {len(trace.problems) - _TOLD:,} more that cannot be read as they stand")
+        summarizer.add(trace)
+    for line in failures:
+        say(line)
+    summary = summarizer.summary()
+    if summary.traces:
+        _print(summary, form, top, by == "step")
+        if by == "step" and not summary.steps:
+            say("no host span is called as steps are: name it by --step")
+    return 1 if failures else 0
+
+
+def _print(summary: Summary, form: str | None, top: int, by_step: bool) -> None:
+    if form == "json":
+        import orjson
+
+        options = orjson.OPT_NON_STR_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
+        click.echo(orjson.dumps(summary.as_dict(), default=str, option=options).decode())
+        return
+    from gputrace.analysis.summarytables import tables
+    from gputrace.analysis.tables import as_csv, markdown
+
+    if form == "csv":
+        rows = summary.as_dict()["steps" if by_step else "spans"]
+        click.echo(as_csv(rows), nl=False)
+    elif form == "markdown":
+        click.echo(markdown(tables(summary, top)), nl=False)
+    else:
+        from gputrace.cli.tables import show
+
+        show(tables(summary, top))
