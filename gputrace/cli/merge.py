@@ -25,9 +25,16 @@ _CLOCK = re.compile(r"(?P<file>.+)=(?P<clock>boottime|monotonic|realtime)(?:@(?P
     type=click.Choice(["clock", "collectives"]),
     default="clock",
     show_default=True,
-    help="Line hosts up by their wall clocks, or finer by what their ranks leave together.",
+    help="Line hosts up by their wall clocks, or finer by what their ranks leave together: spans with barrier, "
+    "all_reduce, all_gather, reduce_scatter or all_to_all in their names.",
 )
-@click.option("--collective", "collectives", multiple=True, metavar="NAME", help="Align by these (* and ? allowed).")
+@click.option(
+    "--collective",
+    "collectives",
+    multiple=True,
+    metavar="NAME",
+    help="Align by spans of this name instead (* and ? allowed); may be repeated.",
+)
 @click.option(
     "--clock",
     "clocks",
@@ -59,6 +66,8 @@ def command(
     """
     from gputrace.record.recording import is_shard_folder
 
+    if collectives and align != "collectives":
+        raise click.UsageError("--collective says what to align by: it needs --align collectives.")
     if len(inputs) == 1 and is_shard_folder(inputs[0]):
         return _recover(inputs[0], output)
     from gputrace.merging.merge import Options, merge

@@ -64,17 +64,18 @@ class Fit:
 
 
 class Alignment:
-    """How one host was lined up, by the traces of ``name``; ``fit`` is None where nothing could be matched."""
+    """How the trace called ``name`` was lined up; where ``fit`` is None, ``why`` says why it was not."""
 
-    def __init__(self, name: str, host: Host, fit: Fit | None) -> None:
+    def __init__(self, name: str, host: Host, fit: Fit | None, why: str = "") -> None:
         self.name = name
         self.host = host
         self.fit = fit
+        self.why = why
 
     def told(self) -> str:
         """One line."""
         if self.fit is None:
-            return f"{self.name} ({self.host.label}): no collectives to align by; placed by its wall clock"
+            return f"{self.name} ({self.host.label}): {self.why}; placed by its wall clock"
         fit = self.fit
         return (
             f"{self.name} ({self.host.label}): moved by {fit.offset_ns / 1e9:+.6f} s and {fit.skew * 1e6:+.1f} ppm by "
@@ -83,7 +84,7 @@ class Alignment:
         )
 
     def problems(self) -> Iterator[str]:
-        """What keeps it from being right."""
+        """What keeps it from being right; says all of `told` where it was not lined up."""
         if self.fit is None:
             yield self.told()
         elif self.fit.step_ns:
@@ -94,9 +95,10 @@ class Alignment:
 
 
 def align(plan: Plan, patterns: tuple[str, ...] = (), limits: Limits | None = None) -> list[Alignment]:
-    """Refine the plan's shifts. Returns what was done to each trace whose host is not the timeline's own.
+    """Refine the plan's shifts. Returns what was done to each trace whose clock is not the timeline's own: nothing
+    where all are of one.
 
-    ``patterns`` are names of the calls to go by, with * and ?; without any, the usual ones. Raises `InputError`.
+    ``patterns`` are whole names of the calls to go by, with * and ?; without any, the usual ones. Raises `InputError`.
     """
     wanted = _wanted(patterns)
     clocks: dict[object, list[Task]] = defaultdict(list)
@@ -115,10 +117,28 @@ def align(plan: Plan, patterns: tuple[str, ...] = (), limits: Limits | None = No
             continue
         fit = best_fit(leaves[reference], leaves[key])
         for task in tasks:
-            if fit is not None and not task.survey.pinned:
+            if task.survey.pinned:
+                why = f"it cannot be moved, as {task.survey.pinned}"
+            elif fit is None:
+                why = _why_none(leaves[reference], leaves[key], patterns)
+            else:
+                why = ""
                 task.to_timeline = _refined(task.to_timeline, fit)
-            done.append(Alignment(task.survey.name, task.host, fit if not task.survey.pinned else None))
+            done.append(Alignment(task.survey.name, task.host, None if why else fit, why))
     return done
+
+
+def _why_none(one: Series, two: Series, patterns: tuple[str, ...]) -> str:
+    """Why two hosts could not be aligned."""
+    looked_for = " or ".join(map(repr, patterns)) or "barriers, all-reduces and their kin"
+    if not one and not two:
+        return f"no collectives to align by ({looked_for}) on any side"
+    if not one or not two:
+        return f"no collectives to align by ({looked_for}) {'on the first host' if not one else 'in it'}"
+    shared = max((min(len(one[name]), len(two[name])) for name in one.keys() & two.keys()), default=0)
+    if shared < LEAST_MATCHES:
+        return f"too few collectives to align by: {shared} of one name on both sides, and it takes {LEAST_MATCHES}"
+    return "its collectives do not match the first host's: the clocks would differ by more than any do"
 
 
 def _refined(shift: Shift, fit: Fit) -> Shift:
@@ -128,7 +148,7 @@ def _refined(shift: Shift, fit: Fit) -> Shift:
 def _wanted(patterns: tuple[str, ...]) -> re.Pattern[str]:
     if not patterns:
         return USUAL
-    return re.compile("|".join(f"(?:{fnmatch.translate(pattern)})" for pattern in patterns))
+    return re.compile("|".join(f"(?:\\A{fnmatch.translate(pattern)})" for pattern in patterns))
 
 
 # --- when ranks leave -------------------------------------------------------------------------------------------------

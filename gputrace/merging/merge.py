@@ -103,7 +103,9 @@ def merge(
             from gputrace.merging.collectives import align
 
             outcome.alignments = align(made, options.collectives, options.limits)
-            outcome.notes += [alignment.told() for alignment in outcome.alignments]
+            outcome.notes += [each.told() for each in outcome.alignments if each.fit is not None]
+            if not outcome.alignments:
+                outcome.notes.append("nothing to align: all traces are of one host's clock, which is exact already")
             outcome.problems += [told for alignment in outcome.alignments for told in alignment.problems()]
         if made.tasks:
             _write(made, output, format, options, outcome, progress)

@@ -166,8 +166,36 @@ def test_nothing_to_align_by(tmp_path: Path) -> None:
     paths = simulate(tmp_path, RANKS[:2], steps=RUN_S)
     options = Options(align="collectives", collectives=("nccl*",))
     outcome = merge(tuple(map(str, paths)), str(tmp_path / "all.pftrace"), options)
-    assert outcome.problems == ["rank1.pftrace (node1): no collectives to align by; placed by its wall clock"]
+    why = "no collectives to align by ('nccl*') on any side"
+    assert outcome.problems == [f"rank1.pftrace (node1): {why}; placed by its wall clock"]
+    assert outcome.notes == []
     assert outcome.merged == list(map(str, paths))
+
+
+def test_too_few_and_on_one_side_alone(tmp_path: Path) -> None:
+    outcome = aligned(tmp_path, simulate(tmp_path, RANKS[:2], steps=LEAST_MATCHES - 1))
+    [problem] = outcome.problems
+    assert "too few collectives to align by: 3 of one name on both sides, and it takes 4; placed by" in problem
+    paths = simulate(tmp_path, RANKS[:2], steps=RUN_S)
+    script = Script(0, 100)
+    script.add(script.thread(), (0, SLICE, "all_reduced", None, 0, 10), (20, SLICE, "step", None, 0, 30))
+    paths[1] = write_trace(tmp_path / "none.pftrace", Host("node1", boottime_ns=2 * 10**12), script, number=1)
+    options = Options(align="collectives", collectives=("*:all_reduce", "tep"))  # names are meant whole
+    outcome = merge(tuple(map(str, paths)), str(tmp_path / "all.pftrace"), options)
+    [problem] = outcome.problems
+    assert "(node1): no collectives to align by ('*:all_reduce' or 'tep') in it; placed by its wall clock" in problem
+
+
+def test_one_host_alone_needs_no_aligning_and_that_is_said(tmp_path: Path) -> None:
+    host = Host("node0")
+    paths = []
+    for number in range(2):
+        script = Script(number, 100 + number)
+        script.add(script.thread(), (0, SLICE, "all_reduce", None, 0, 10))
+        paths.append(write_trace(tmp_path / f"rank{number}.pftrace", host, script, number=number))
+    outcome = aligned(tmp_path, paths)
+    assert outcome.problems == []
+    assert outcome.notes == ["nothing to align: all traces are of one host's clock, which is exact already"]
 
 
 def test_a_name_of_ones_own(tmp_path: Path) -> None:
