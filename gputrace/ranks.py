@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+from gputrace.errors import UsageError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,18 +72,24 @@ def process_name(rank: Rank, pid: int) -> str:
 
 
 def expand(output: str, rank: Rank | None = None) -> str:
-    """``output`` with %r (rank; 0 without one), %h (host), %p (pid) filled in; %% is a percent sign."""
+    """``output`` with %r (rank; 0 without one), %h (host), %p (pid) filled in; %% is a percent sign.
+
+    Raises `UsageError` for any other.
+    """
     if "%" not in output:
         return output
     values = {"r": str(rank.rank if rank else 0), "h": hostname(), "p": str(os.getpid()), "%": "%"}
-    parts = output.split("%")
-    out, rest = [parts[0]], iter(parts[1:])
-    for part in rest:
-        if not part:  # two in a row
-            out.append("%" + next(rest, ""))
-        else:
-            out.append(values[part[0]] + part[1:] if part[0] in values else f"%{part}")
-    return "".join(out)
+    out, rest = "", output
+    while rest:
+        before, percent, rest = rest.partition("%")
+        out += before
+        if percent:
+            if rest[:1] not in values:
+                raise UsageError(
+                    f"-o {output}: %{rest[:1]} stands for nothing: %r is the rank, %h the host, %p the pid, and %% a %"
+                )
+            out, rest = out + values[rest[0]], rest[1:]
+    return out
 
 
 def with_rank(output: str, rank: Rank) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gputrace import ranks
+from gputrace.errors import UsageError
 from gputrace.ranks import Rank, expand, identity, with_rank
 from tests.cli.test_record import said
 from tests.engine import Engine
@@ -60,10 +61,18 @@ def test_names() -> None:
     host, pid = ranks.hostname(), os.getpid()
     assert expand("a%r-%h-%p.json", Rank(7)) == f"a7-{host}-{pid}.json"
     assert expand("a%r.json") == "a0.json"
-    assert expand("100%%-%x-%", Rank(7)) == "100%-%x-%"
+    assert expand("100%%-%%%r.json", Rank(7)) == "100%-%7.json"
     assert expand("%%r", Rank(7)) == "%r"
     assert with_rank("out.d/trace.pftrace.gz", Rank(3)) == "out.d/trace.rank3.pftrace.gz"
     assert with_rank("a.b.json", Rank(0)) == "a.b.rank0.json"
+
+
+@pytest.mark.parametrize(("output", "what"), [("a%x.json", "%x"), ("%r-%d.json", "%d"), ("a%.json", "%."), ("a%", "%")])
+def test_another_letter_is_refused(output: str, what: str) -> None:
+    with pytest.raises(
+        UsageError, match=f"-o {output}: {what} stands for nothing: %r is the rank, %h the host, %p the "
+    ):
+        expand(output, Rank(7))
 
 
 def test_shard_numbers_of_ranks_lie_apart_and_below_the_limit() -> None:
