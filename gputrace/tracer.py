@@ -418,6 +418,8 @@ class Tracer:
             "slices": counts.slices,
             "windows": counts.windows,
             "dropped": lost.dropped_spans + lost.dropped_windows,
+            # The pure twin keeps to a number of spans, which nobody can change.
+            "no_room": lost.dropped_spans if hot.TWIN == "compiled" else 0,
             "failed": counts.failed + counts.unreadable + lost.failed,
             "clamped": counts.clamped,
             "out_of_order": counts.out_of_order,

@@ -55,7 +55,7 @@ def test_what_is_no_size(written: str) -> None:
 
 @pytest.mark.parametrize("written", ["0", "1023kB", "100", "1025GB", "9" * 400])
 def test_what_is_out_of_bounds(written: str) -> None:
-    with pytest.raises(UsageError, match="it must be from 1MB to 1024GB"):
+    with pytest.raises(UsageError, match="and must be from 1MB to 1024GB"):
         size_in_bytes(written)
 
 
@@ -70,8 +70,14 @@ def test_any_text_is_a_size_or_a_usage_error(written: int | str) -> None:
 def test_a_bad_size_ends_record_before_the_command_starts(tmp_path: Path) -> None:
     done = run([*GPUTRACE, "record", "--max-size", "lots", "--", PYTHON, "-c", "print('ran')"], tmp_path)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"'lots' is no size: write it like 64MB" in done.stderr
+    assert b"--max-size, max_size): 'lots' is no size: write it like 64MB" in done.stderr
     assert os.listdir(tmp_path) == []
+
+
+def test_a_number_without_a_unit_is_bytes_and_that_is_said(tmp_path: Path) -> None:
+    done = run([*GPUTRACE, "record", "--max-size", "10", "--", PYTHON, "-c", "print('ran')"], tmp_path)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"--max-size, max_size): '10' is 10 bytes (write its unit, like 64MB), and must be from" in done.stderr
 
 
 def test_a_bad_size_raises_where_recording_starts(tmp_path: Path) -> None:
@@ -135,3 +141,5 @@ def test_spans_beyond_it_are_counted(tmp_path: Path, bound: str) -> None:
     fits = size_in_bytes(bound) // 96
     assert 0.75 * fits < len(kept) <= fits
     assert f"{OPENED - len(kept):,} dropped" in said
+    assert f"gputrace: {OPENED - len(kept):,} spans came faster than they could be written and found no room: " in said
+    assert "--max-size" in said

@@ -66,6 +66,11 @@ def _bent(summary: Summary) -> Iterator[str]:
     if count := summary.out_of_order:
         were, them = ("was", "it") if count == 1 else ("were", "them")
         yield f"{_many(count, 'slice')} {were} cut short because a span around {them} was closed first"
+    if count := summary.no_room:
+        yield (
+            f"{_many(count, 'span')} came faster than they could be written and found no room: --max-size (or "
+            "trace(max_size=)) lets a process keep more, 32MB if not given"
+        )
     if count := summary.clock_violations:
         are, their = ("is", "its") if count == 1 else ("are", "their")
         yield f"{_many(count, 'window')} {are} drawn before {their} own enqueue; {their} clock cannot be trusted"

@@ -47,6 +47,7 @@ _COUNTS = (
     "slices",
     "windows",
     "dropped",
+    "no_room",
     "failed",
     "clamped",
     "out_of_order",
@@ -131,6 +132,7 @@ class Summary:
         self.slices = 0
         self.windows = 0
         self.dropped = 0
+        self.no_room = 0
         self.failed = 0
         self.clamped = 0
         self.out_of_order = 0
@@ -182,7 +184,7 @@ def start_recording(
     output = checked_output(output)
     exporter = formats.load(format.exporter)
     kind, reason = devices.choose(device, initialise=command is not None)
-    ring_bytes = 0 if max_size is None else size_in_bytes(max_size)
+    ring_bytes = 0 if max_size is None else _ring_bytes(max_size)
 
     recording = Recording(os.urandom(16).hex(), hostclock.now_ns(), hostclock.boottime_offset_ns())
     path = _make_folder(output, recording.id)
@@ -460,6 +462,13 @@ def _suspends(folder: ShardFolder) -> list[str]:
     if abs(asleep_ns) <= _SUSPEND_NS:
         return []
     return [f"the machine was suspended for {asleep_ns / 1e9:.1f} s meanwhile: the trace does not show that time"]
+
+
+def _ring_bytes(max_size: int | str) -> int:
+    try:
+        return size_in_bytes(max_size)
+    except UsageError as error:
+        raise UsageError(f"max size (--max-size, max_size): {error}") from None
 
 
 def _named_for(output: str, rank: ranks.Rank | None) -> tuple[str, str]:

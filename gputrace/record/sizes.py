@@ -17,7 +17,8 @@ def size_in_bytes(size: int | str) -> int:
     """
     found = size if isinstance(size, int) else _parsed(size)
     if not LEAST_BYTES <= found <= MOST_BYTES:
-        raise UsageError("a size is out of bounds: it must be from 1MB to 1024GB")
+        unit = "" if isinstance(size, int) or size.strip()[-1:].isalpha() else " (write its unit, like 64MB)"
+        raise UsageError(f"{size!r} is {found:,.15g} bytes{unit}, and must be from 1MB to 1024GB")
     return round(found)
 
 
