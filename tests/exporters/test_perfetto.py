@@ -17,7 +17,19 @@ from gputrace.exporters.sequence import NAMES_KEPT
 from hypothesis import HealthCheck, given, settings
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-from gputrace.model import BEGIN, COUNTER, COUNTER_TRACK, END, GROUP, INSTANT, LANE, SLICE, ClockSnapshot, Recording
+from gputrace.model import (
+    BEGIN,
+    COUNTER,
+    COUNTER_TRACK,
+    END,
+    GROUP,
+    INSTANT,
+    LANE,
+    SLICE,
+    ClockSnapshot,
+    Recording,
+    Track,
+)
 from tests.engine import Engine, assert_clean
 from tests.exporters.recordings import BASE, RECORDING, SNAPSHOTS, Script, join, write
 from tests.exporters.test_both import VALUES, scripts
@@ -135,6 +147,22 @@ def test_no_two_tracks_or_flows_are_taken_for_one() -> None:
     assert 0 not in uuids
     assert len(set(uuids)) == len(uuids) > 750
     assert len(set(flows)) == len(flows) == 750
+
+
+def test_counters_of_one_name_are_rows_apart_but_for_what_a_killed_process_left() -> None:
+    script = Script()
+    for at, track in enumerate([script.track("counter", "loss"), script.track("counter", "loss", unit="ns")]):
+        script.add(track, (at, COUNTER, at))
+    tail = io.BytesIO()
+    writer = Perfetto.resume(tail, RECORDING, script.process)
+    late = Track(9, "counter", "loss")
+    writer.open_track(late)
+    writer.write(late, [(BASE + 5, COUNTER, 5, None, 0, 0)])
+    writer.flush()
+    engine = Engine(join(Perfetto, [script.shard(Perfetto) + tail.getvalue()]))
+    assert_clean(engine)
+    rows = engine.query("select track_id, group_concat(cast(value as int)) as v from counter group by track_id")
+    assert sorted(row["v"] for row in rows) == ["0,5", "1"]
 
 
 def test_layout() -> None:
