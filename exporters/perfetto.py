@@ -34,7 +34,7 @@ from .schema import (
 )
 from .schema import ClockSnapshot as Snapshot
 from .sequence import ResumedSequence, Sequence
-from .values import fits_int64
+from .values import clean, fits_int64
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class Perfetto(Exporter):
         if track.kind != COUNTER_TRACK or track.parent is not None or track.name in self._counters:
             return self._uuid(track.id)
         self._counters.add(track.name)
-        name = int.from_bytes(wire.clean(track.name).encode(), "little")
+        name = int.from_bytes(clean(track.name).encode(), "little")
         return _mix(self._uuid(0) ^ _mix(name % _PRIME64))
 
     def _describe_process(self) -> None:
