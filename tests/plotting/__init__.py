@@ -1,0 +1,1 @@
+"""Pictures of timelines: each bar is where its slice was."""
