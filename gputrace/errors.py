@@ -6,6 +6,8 @@
     ├── UsageError            the call was wrong: an unknown device, suffix or stream handle
     ├── OutputError           the output cannot be written
     ├── InputError            a trace cannot be read: which file, and where in it
+    ├── EngineError           no trace processor can be used
+    │   └── QueryError        it refuses SQL: why, and where in it
     ├── DeviceError           the device cannot be used
     │   ├── NoDriver          no driver on this machine, or one too old
     │   └── DriverError       a driver call failed: which one, with what code
@@ -47,6 +49,26 @@ class InputError(GputraceError):
         self.what = what
         where = f" (at byte {place:,})" if place else ""
         super().__init__(f"{path}: {what}{where}")
+
+
+class EngineError(GputraceError):
+    """Perfetto's trace processor cannot be found or started, or it failed."""
+
+
+class QueryError(EngineError):
+    """The trace processor refuses a query.
+
+    ``reason`` is its own; ``line`` and ``column`` count from 1 and are 0 where it names no place. ``excerpt`` is that
+    line of the SQL with a caret under the place, or "".
+    """
+
+    def __init__(self, reason: str, line: int = 0, column: int = 0, excerpt: str = "") -> None:
+        self.reason = reason
+        self.line = line
+        self.column = column
+        self.excerpt = excerpt
+        where = f"line {line}, column {column}: " if line else ""
+        super().__init__(f"{where}{reason}" + (f"\n{excerpt}" if excerpt else ""))
 
 
 class DeviceError(GputraceError):

