@@ -165,7 +165,7 @@ def step_ns(snapshots: list[ClockSnapshot]) -> int:
 
 
 def _host_of(survey: Survey, plan: Plan, said: Clock | None) -> Host:
-    boot, namespace = str(survey.facts.get("boot_id", "")), str(survey.facts.get("pid_namespace", ""))
+    boot, namespace = _clocks_of(survey), str(survey.facts.get("pid_namespace", ""))
     offset = realtime_offset_ns(survey.snapshots) if survey.snapshots else None
     if step := step_ns(survey.snapshots):
         plan.notes.append(
@@ -194,6 +194,12 @@ def _host_of(survey: Survey, plan: Plan, said: Clock | None) -> Host:
         host.monotonic_offset_ns = survey.snapshots[0].boottime_ns - survey.snapshots[0].monotonic_ns
     plan.hosts.append(host)
     return host
+
+
+def _clocks_of(survey: Survey) -> str:
+    """A name for the clocks it was taken by: of one boot and, where that is stated, one time namespace."""
+    boot = str(survey.facts.get("boot_id", ""))
+    return f"{boot} {survey.facts.get('time_namespace', '')}".rstrip() if boot else ""
 
 
 def _is_same(host: Host, name: str, boot: str, namespace: str, offset: int | None) -> bool:

@@ -537,12 +537,14 @@ def _make_folder(output: str, id: str) -> str:
 
 
 def _clocks_and_pids() -> dict[str, str]:
-    """What tells this boot's clocks, and this namespace's pids, from those of others. Linux."""
+    """What tells this boot's clocks, and these namespaces' clocks and pids, from those of others. Linux."""
     found = {}
     with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
         found["boot_id"] = file.read().strip()
     with contextlib.suppress(OSError):
         found["pid_namespace"] = os.readlink("/proc/self/ns/pid")
+    with contextlib.suppress(OSError):  # a container may have clocks of its own
+        found["time_namespace"] = os.readlink("/proc/self/ns/time")
     return found
 
 
