@@ -193,6 +193,7 @@ def _metadata(made: Plan, outcome: Outcome) -> dict[str, object]:
         "hostname": host.name,
         "boot_id": host.boot,
         "pid_namespace": host.namespace,
+        "hosts": made.next_index,
     }
     for task in made.tasks:
         if task.host.index:

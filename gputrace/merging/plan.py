@@ -112,6 +112,12 @@ class Plan:
         self.taken: set[int] = set()
         self.ranges: list[tuple[int, int]] = []
         self.realtime = False
+        self.merged_hosts = 1  # of the one merged trace among the inputs: their ids keep the indexes they have
+
+    @property
+    def next_index(self) -> int:
+        """Of the next host to be found."""
+        return len(self.hosts) + self.merged_hosts - 1 if self.hosts else 0
 
 
 def make(surveys: list[Survey], clocks: dict[str, Clock] | None = None) -> Plan:
@@ -119,6 +125,7 @@ def make(surveys: list[Survey], clocks: dict[str, Clock] | None = None) -> Plan:
     plan = Plan()
     said = clocks or {}
     hosts: dict[int, Host] = {}
+    surveys = _one_merge_of_hosts(surveys, plan)
     for survey in sorted(surveys, key=lambda s: (not s.snapshots, not s.hostname)):  # those that say most first
         try:
             hosts[id(survey)] = _host_of(survey, plan, said.get(survey.path))
@@ -146,6 +153,21 @@ def make(surveys: list[Survey], clocks: dict[str, Clock] | None = None) -> Plan:
     plan.realtime = reference is None
     _spread_sequences(plan)
     return plan
+
+
+def _one_merge_of_hosts(surveys: list[Survey], plan: Plan) -> list[Survey]:
+    """All but merged traces of several hosts after the first: in two of them one id may be of different hosts."""
+    kept = []
+    for survey in surveys:
+        if survey.hosts > 1 and plan.merged_hosts > 1:
+            plan.refused.append(
+                f"{survey.path}: it is merged of several hosts, and so is another: their processes could not be told "
+                "apart. Merge what the two were made of instead"
+            )
+            continue
+        plan.merged_hosts = max(plan.merged_hosts, survey.hosts)
+        kept.append(survey)
+    return kept
 
 
 # --- hosts and time ---------------------------------------------------------------------------------------------------
@@ -184,7 +206,7 @@ def _host_of(survey: Survey, plan: Plan, said: Clock | None) -> Host:
         for host in plan.hosts:
             if _is_same(host, survey.hostname, boot, namespace, offset):
                 return host
-    host = Host(len(plan.hosts), survey.hostname, boot, namespace)
+    host = Host(plan.next_index, survey.hostname, boot, namespace)
     if host.index >= MOST_HOSTS:
         raise InputError(
             survey.path, 0, f"it is of host number {MOST_HOSTS + 1}: more cannot be kept apart in one trace"

@@ -96,6 +96,12 @@ class Survey:
         return self.contents & frozenset(map(str, parts if isinstance(parts, list) else ()))
 
     @property
+    def hosts(self) -> int:
+        """How many hosts' ids a merged trace holds, told apart as `plan.Host.pid` does; 1 of any other."""
+        hosts = self.facts.get("hosts")
+        return hosts if self.is_merge and isinstance(hosts, int) and hosts > 0 else 1
+
+    @property
     def name(self) -> str:
         return os.path.basename(self.path)
 

@@ -120,3 +120,20 @@ def test_one_file_given_by_several_names_is_told() -> None:
         "run/b.pftrace: is given 2 times, and merged once",
     ]
     assert len(Drawn(Path("all.pftrace")).processes()) == 3
+
+
+def test_hosts_beside_a_merged_trace_of_several_keep_their_processes_apart() -> None:
+    for name, number in [("d", 3), ("e", 4), ("f", 5)]:
+        host = Host(f"node{number}", boottime_ns=number * 10**12)
+        write_trace(Path(f"{name}.pftrace"), host, program(64 * number, 10), number=number)
+    assert merged("a.pftrace", "d.pftrace").hosts == 2
+    outcome = merged("all.pftrace", "b.pftrace", "e.pftrace", "f.pftrace", output="again.pftrace")
+    assert outcome.problems == []
+    pids = {10, 11, (1 << 22) + 10, (2 << 22) + 10, (3 << 22) + 10}
+    assert set(Drawn(Path("again.pftrace")).processes()) == pids
+    merged("c.pftrace", "d.pftrace", output="cd.pftrace")
+    merged("b.pftrace", "e.pftrace", output="be.pftrace")
+    outcome = merged("cd.pftrace", "be.pftrace", "a.pftrace", output="last.pftrace")
+    assert outcome.merged == ["cd.pftrace", "a.pftrace"]
+    [problem] = outcome.problems
+    assert problem.startswith("be.pftrace: it is merged of several hosts, and so is another: ")
