@@ -109,7 +109,7 @@ class Chrome(Exporter):
         process = self._process
         facts: dict[str, object] = {"number": process.number, "command_line": process.command_line}
         self._emit(
-            _metadata("process_name", process.pid, 0, jsontext.mapping({"name": process.name})),
+            _name("process_name", process.pid, 0, {"name": process.name}),
             _metadata("process_sort_index", process.pid, 0, jsontext.mapping({"sort_index": process.order})),
             _metadata("gputrace.process", process.pid, 0, jsontext.mapping({**facts, "start_ns": process.start_ns})),
         )
@@ -131,7 +131,7 @@ class Chrome(Exporter):
         # A lane stands behind the thread it belongs to: same index, larger tid.
         order = track.parent.order if track.kind == LANE and track.parent is not None else track.order
         self._emit(
-            _metadata("thread_name", pid, tid, jsontext.mapping({"name": track.name, **(track.labels or {})})),
+            _name("thread_name", pid, tid, {"name": track.name, **(track.labels or {})}),
             _metadata("thread_sort_index", pid, tid, jsontext.mapping({"sort_index": order})),
         )
 
@@ -308,6 +308,11 @@ def _tid(track: Track) -> int:
 def _metadata(name: str, pid: int, tid: int, args: str) -> str:
     thread = f'"tid":{tid},' if tid else ""
     return f'{{"ph":"M","pid":{pid},{thread}"name":"{name}","args":{args}}},\n'
+
+
+def _name(what: str, pid: int, tid: int, args: Args) -> str:
+    """A line that names something; none for a name that is empty, which the engine takes for an error."""
+    return _metadata(what, pid, tid, jsontext.mapping(args)) if args["name"] else ""
 
 
 def _number(value: int | float) -> str:

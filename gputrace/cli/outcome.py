@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from gputrace.merging.merge import Outcome
+    from gputrace.merging.writing import Outcome
     from gputrace.record.join import Progress
     from gputrace.record.recording import Drawn, Summary
 
@@ -111,6 +111,14 @@ def tell_merged(outcome: Outcome) -> None:
     hosts = f" of {_many(outcome.hosts, 'host')}" if outcome.hosts > 1 else ""
     opening = "; open it in https://ui.perfetto.dev"
     say(f"wrote {_short(outcome.path)}: {_size(outcome.size)}, {_many(len(outcome.merged), 'trace')}{hosts}{opening}")
+
+
+def tell_converted(outcome: Outcome) -> None:
+    """Say what a conversion came to: a line for each thing that is not as it was, then one for the file."""
+    for line in (*outcome.problems, *outcome.notes):
+        say(line)
+    opening = "; open it in https://ui.perfetto.dev" if outcome.path.lower().endswith(_OPENS_IN_UI) else ""
+    say(f"wrote {_short(outcome.path)}: {_size(outcome.size)}{opening}")
 
 
 @contextlib.contextmanager

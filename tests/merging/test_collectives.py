@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from gputrace.merging.collectives import LEAST_MATCHES, fit_pair
-from gputrace.merging.merge import Options, Outcome, merge
+from gputrace.merging.merge import Options, merge
+from gputrace.merging.writing import Outcome
 from gputrace.model import SLICE, THREAD, ClockSnapshot, Process
 from tests.exporters.recordings import BASE, Script
 from tests.merging.making import Drawn, Host, write_trace

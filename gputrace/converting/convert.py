@@ -1,0 +1,226 @@
+"""One trace to another format: whole, or a part of it.
+
+A whole trace goes over packet by packet or event by event, by what merges traces, in flat memory, with no time moved.
+What is to be taken apart, a part of a trace, packets that become JSON, a table, is read into columns first.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import gputrace
+from gputrace.converting import tabular
+from gputrace.converting.drawn import Drawing
+from gputrace.errors import OutputError, UsageError
+from gputrace.merging.plan import Host, Plan, Shift, Task
+from gputrace.merging.survey import Survey, survey
+from gputrace.merging.writing import Outcome, PacketWriter, Unclosed
+from gputrace.model import ClockSnapshot, Process, Recording
+from gputrace.reading import recognise
+from gputrace.reading.stream import Limits
+from gputrace.record import formats
+from gputrace.record.recording import checked_output
+from gputrace.record.replace import replacing
+from gputrace.table.read import read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gputrace.model import Exporter
+    from gputrace.record.replace import Write
+    from gputrace.table.trace import Trace
+
+#: A double of us holds every ns below that; a trace of later times counts from its own beginning.
+_MOST_EXACT_NS = 1 << 52
+_BELOW_ZERO = "{path}: its times begin at {ns:,} ns; no format knows any below 0, so they count from there"
+
+
+class Part:
+    """What of a trace is wanted: ``tracks`` and ``names`` are patterns, none of them meaning all; ``start_ns`` and
+    ``end_ns`` count from the trace's beginning.
+    """
+
+    def __init__(
+        self,
+        *,
+        tracks: tuple[str, ...] = (),
+        names: tuple[str, ...] = (),
+        start_ns: int | None = None,
+        end_ns: int | None = None,
+    ) -> None:
+        self.tracks = tracks
+        self.names = names
+        self.start_ns = start_ns
+        self.end_ns = end_ns
+
+    def __bool__(self) -> bool:
+        return bool(self.tracks or self.names or self.start_ns is not None or self.end_ns is not None)
+
+
+def convert(
+    path: str,
+    output: str,
+    part: Part | None = None,
+    *,
+    table: str = "slices",
+    limits: Limits | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Outcome:
+    """Write the trace in ``path``, or a part of it, to ``output``, in the format that the output's name asks for.
+
+    ``table`` is which of a trace's tables becomes the rows of a Parquet, Arrow or CSV file. Raises `InputError` where
+    ``path`` is no trace, `UsageError` for an output of no known format, and `OutputError`.
+    """
+    part, limits = part or Part(), limits or Limits()
+    outcome = Outcome()
+    suffix = os.path.splitext(output)[1].lower()
+    as_table = suffix in tabular.SUFFIXES
+    format = None if as_table else _format(output)
+    real = checked_output(output)
+    if os.path.exists(real) and os.path.exists(path) and os.path.samefile(path, real):
+        raise UsageError(f"cannot write {output}: it is the trace that is read; name another file")
+    try:
+        with replacing(real, f"{os.urandom(6).hex()}.converted", gzip=format is not None and format.gzip) as write:
+            if format is None:
+                tabular.write(_part_of(path, part, limits, outcome), table, suffix, write)
+            elif part or (format.suffix != ".pftrace" and recognise.recognise(path, limits) == recognise.PERFETTO):
+                _draw(_part_of(path, part, limits, outcome), format, write, outcome)
+            else:
+                _pass_on(path, format, write, limits, outcome, real, progress)
+    except OSError as error:
+        raise OutputError(f"cannot write {output}: {error.strerror or error}") from error
+    outcome.path, outcome.size, outcome.merged = real, os.path.getsize(real), [path]
+    return outcome
+
+
+def _format(output: str) -> formats.Format:
+    try:
+        format = formats.of_output(output)
+    except UsageError as error:
+        raise UsageError(f"{error}; or {', '.join(tabular.SUFFIXES)} for a table") from error
+    return format
+
+
+def _part_of(path: str, part: Part, limits: Limits, outcome: Outcome) -> Trace:
+    trace = read(path, limits=limits)
+    outcome.problems += [str(problem) for problem in trace.problems]
+    if not part:
+        return trace
+    origin = trace.start_ns
+    found = trace.select(
+        tracks=part.tracks or None,
+        names=part.names or None,
+        start_ns=None if part.start_ns is None else origin + part.start_ns,
+        end_ns=None if part.end_ns is None else origin + part.end_ns,
+    )
+    if not (len(found.slices) or len(found.instants) or len(found.counters)):
+        some = ", ".join(repr(str(track)) for track in trace.tracks[:4])
+        held = f"it is {trace.duration_ns / 1e9:.6f} s long, with tracks like {some}"
+        outcome.problems.append(f"{path}: nothing in it is of the part that was asked for ({held})")
+    return found
+
+
+# --- a part -----------------------------------------------------------------------------------------------------------
+
+
+def _draw(trace: Trace, format: formats.Format, write: Write, outcome: Outcome) -> None:
+    exporter = formats.load(format.exporter)
+    first_ns = trace.start_ns
+    base_ns = _base_ns(first_ns, format)
+    if first_ns < 0:
+        outcome.notes.append(_BELOW_ZERO.format(path=trace.path, ns=first_ns))
+        trace = _moved(trace, -first_ns)
+        base_ns = 0
+    recording = Recording(os.urandom(16).hex(), base_ns, 0)
+    clocks = trace.clocks
+    rows = zip(clocks.boottime_ns.tolist(), clocks.monotonic_ns.tolist(), clocks.realtime_ns.tolist(), strict=True)
+    write(exporter.header(recording, [ClockSnapshot(*row) for row in rows], _facts(trace.path, trace.metadata)))
+    output = Unclosed(write)
+    numbers = iter(range(1, 1 << 20))
+
+    def open_exporter(pid: int, name: str, order: int) -> Exporter:
+        process = Process(next(numbers), pid, name, [], base_ns, lambda: next(numbers), order)
+        return exporter(output, recording, process)
+
+    drawing = Drawing(trace, open_exporter)
+    drawing.write()
+    write(exporter.footer())
+    lanes = int((trace.slices.lane > 0).sum())
+    if lanes:
+        outcome.notes.append(f"{trace.path}: {lanes:,} slices that overlap others lie beside them")
+    if drawing.arrows_lost:
+        outcome.problems.append(f"{trace.path}: {drawing.arrows_lost:,} arrows are left out, as a slice bears two ends")
+
+
+def _moved(trace: Trace, by_ns: int) -> Trace:
+    for table in (trace.slices, trace.instants, trace.counters):
+        table.ts_ns += by_ns
+    return trace
+
+
+def _base_ns(first_ns: int, format: formats.Format) -> int:
+    """What a JSON trace's times are to count from."""
+    return max(first_ns, 0) if format.suffix == ".json" and first_ns > _MOST_EXACT_NS else 0
+
+
+def _facts(path: str, facts: dict[str, object]) -> dict[str, object]:
+    plain = {name: value for name, value in facts.items() if not name.startswith("gputrace.end")}
+    return {**plain, "gputrace_version": gputrace.__version__, "converted_from": os.path.basename(path)}
+
+
+# --- a whole trace ----------------------------------------------------------------------------------------------------
+
+
+def _pass_on(
+    path: str,
+    format: formats.Format,
+    write: Write,
+    limits: Limits,
+    outcome: Outcome,
+    output: str,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    exporter = formats.load(format.exporter)
+    found = survey(path, limits)
+    outcome.problems += [f"{path}: {note.replace('merged', 'converted')}" for note in found.notes]
+    made, task = _unmoved(found)
+    first_ns = found.first_ns or 0
+    if first_ns + task.to_timeline.offset_ns < 0:
+        outcome.notes.append(_BELOW_ZERO.format(path=path, ns=first_ns))
+        task.to_timeline = Shift(-first_ns)
+    done = 0
+
+    def step(size: int) -> None:
+        nonlocal done
+        done = min(done + size, found.size)
+        if progress:
+            progress(done, found.size)
+
+    id = found.recording or os.urandom(16).hex()
+    facts = _facts(path, found.facts)
+    writer = PacketWriter(made, exporter, id, write, limits, os.path.dirname(output), step)
+    if found.kind == recognise.PERFETTO:
+        writer.run(facts, outcome)
+    else:
+        recording = Recording(id, _base_ns(first_ns + task.to_timeline.offset_ns, format), 0)
+        write(exporter.header(recording, made.snapshots, facts))
+        writer.transfer(0, task, outcome, recording)
+    write(exporter.footer())
+
+
+def _unmoved(found: Survey) -> tuple[Plan, Task]:
+    """A plan that leaves every time where it is: those of a JSON trace of ours go back onto BOOTTIME."""
+    ours = found.tool == "gputrace"
+    host = Host(0, found.hostname, str(found.facts.get("boot_id", "")), str(found.facts.get("pid_namespace", "")))
+    task = Task(found, host)
+    task.to_timeline = Shift(found.base_ns if ours else 0)
+    task.keeps_clocks = ours
+    made = Plan()
+    made.tasks, made.hosts = [task], [host]
+    made.snapshots = found.snapshots if ours else []
+    if found.numbers:
+        made.ranges.append(found.sequence_range())
+    else:
+        made.taken = set(found.sequences)
+    return made, task
