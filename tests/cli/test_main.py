@@ -14,7 +14,7 @@ def test_version(tmp_path: Path) -> None:
 
 def test_help_names_every_command(tmp_path: Path) -> None:
     shown = run([*GPUTRACE, "--help"], tmp_path).stdout
-    for command in (b"record", b"merge", b"doctor"):
+    for command in (b"record", b"merge", b"convert", b"doctor"):
         assert command in shown
         assert b"Usage" in run([*GPUTRACE, command.decode(), "--help"], tmp_path).stdout
 
