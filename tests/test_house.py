@@ -28,7 +28,9 @@ HEAVY = {"asyncio", "concurrent", "ctypes", "dataclasses", "enum", "importlib.me
 HEAVY |= {"pathlib", "re", "socket", "subprocess", "tempfile", "threading", "typing", "weakref"}
 OTHERS = {"click", "cuda", "google", "numpy", "orjson", "perfetto", "rich", "wrapt"}
 #: They never run in a traced program.
-READERS = tuple(f"gputrace.{room}" for room in ("analysis", "checking", "converting", "merging", "plotting", "reading", "table"))
+READERS = tuple(
+    f"gputrace.{room}" for room in ("analysis", "checking", "converting", "merging", "plotting", "reading", "table")
+)
 MOST_PICTURE_BYTES = 200_000
 
 
