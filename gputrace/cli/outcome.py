@@ -34,7 +34,10 @@ def tell(summary: Summary, quiet: bool) -> None:
         return
     least = "at least " if summary.is_lower_bound else ""
     facts = [_size(summary.size), least + _many(summary.slices, "slice"), _many(summary.windows, "GPU window")]
-    facts.append(f"{summary.dropped:,} dropped")
+    if not summary.cut_short:
+        facts.append(f"{summary.dropped:,} dropped")
+    elif summary.dropped:  # what a process dropped, only itself can say: killed, it said so up to a moment before
+        facts.append(f"at least {summary.dropped:,} dropped")
     if summary.failed:
         facts.append(f"{_many(summary.failed, 'window')} failed or could not be read")
     if summary.capture_skipped:
@@ -54,9 +57,9 @@ def _cut_short(summary: Summary) -> str:
     if summary.kept < summary.cut_short:
         missing = f"slices of {its} last moments may be missing"
     elif summary.windows:
-        missing = f"{its} host slices are all there, {its} last GPU windows may be missing"
+        missing = f"all {its} recorded host slices are there, {its} last GPU windows may be missing"
     else:
-        missing = f"{its} host slices are all there"
+        missing = f"all {its} recorded host slices are there"
     ended = "ended without cleaning up (killed, os._exit or exec)"
     return f"{_many(summary.cut_short, 'process', 'processes')} {ended}: {missing}"
 
