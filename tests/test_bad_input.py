@@ -76,6 +76,13 @@ class Name(str):
         raise ValueError("no")
 
 
+class Unlike:
+    """Calls itself by a kind of str whose methods are the program's."""
+
+    def __str__(self) -> str:
+        return Name("itself")
+
+
 def last_is_there(run: Run) -> None:
     assert run.named("last"), run.report
     assert run.report["told"] == []
@@ -112,6 +119,7 @@ ARGS = [
     (None, "None"),
     (b"bytes", "b'bytes'"),
     (int, "<class 'int'>"),
+    (Unlike(), "itself"),
 ]
 
 

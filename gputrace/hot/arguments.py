@@ -68,7 +68,11 @@ def on_device(value: Any) -> bool:
 
 
 def shorten(text: str, longest: int) -> str:
-    """At most ``longest`` characters of the text, the last of them an ellipsis where some were cut."""
+    """At most ``longest`` characters of the text, the last of them an ellipsis where some were cut.
+
+    As a str and no subclass: what a ``__str__`` gives may have methods of the program's.
+    """
+    text = str.__str__(text)
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
