@@ -184,24 +184,17 @@ static bool code_is_special(PyObject *code) {
     Py_XDECREF(name);
     PyErr_Clear();
 #ifndef Py_GIL_DISABLED
+    codes[slot].special = special; /* first: what the one before takes with it may run code, which comes here */
     replace(&codes[slot].code, Py_NewRef(code)); /* held, so that its address means it */
-    codes[slot].special = special;
 #endif
     return special;
 }
 
 /* Does some scheduler that can suspend code run here? -1 with an exception set. */
 static int scheduled(void) {
-    static Py_ssize_t size;
-    static bool has_asyncio, has_greenlet;
-    Py_ssize_t now = PyDict_Size(helpers.modules);
-    if (unlikely(now != size)) {
-        size = now;
-        has_asyncio = PyDict_Contains(helpers.modules, helpers.asyncio) > 0;
-        has_greenlet = PyDict_Contains(helpers.modules, helpers.greenlet) > 0;
-    }
-    if (has_greenlet) return 1;
-    if (!has_asyncio) return 0;
+    /* Asked each time: how many modules there are says nothing, as one may go when another comes. */
+    if (PyDict_Contains(helpers.modules, helpers.greenlet) > 0) return 1;
+    if (PyDict_Contains(helpers.modules, helpers.asyncio) <= 0) return 0;
     PyObject *loop = PyObject_CallNoArgs(PyList_GetItem(helpers.running_loop, 0));
     Py_XDECREF(loop);
     return loop ? loop != Py_None : -1;
