@@ -312,7 +312,10 @@ class Span:
         if self.state != _OPEN:
             return
         if kind is not None and kind is not GeneratorExit:  # which is a generator's way to end early
-            self.error = kind_name(kind)
+            said = kind_name(kind)
+            if self.state != _OPEN:
+                return  # what the program's own kind of exception did for its name closed it
+            self.error = said
         queue = self.gpu
         self.t1 = now_ns()
         if queue is None:

@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 import gputrace
-from tests.hot.twin import host_threads, in_twin
+from gputrace import tracer
+from tests.hot.twin import SPAN_BYTES, host_threads, in_twin, room_for
 from tests.recorded import recording
 from tests.test_fork import run
 
@@ -38,6 +39,28 @@ def test_rings_of_threads_come_back_with_their_end(tmp_path: Path) -> None:
             most = max(most, _hot.state()["ring_bytes"])
     assert len(finished.slices) == 1000
     assert most < 100 * PIECE_BYTES
+
+
+@in_twin("compiled")
+def test_long_pieces_serve_short_records_later(tmp_path: Path) -> None:
+    """A burst of spans with long arguments must not keep the room from those that come after."""
+    from gputrace.hot import _hot
+
+    room, long = (4 << 20) // SPAN_BYTES, {f"k{n}": "x" * 4000 for n in range(40)}
+    with room_for(room), recording(tmp_path, "host") as finished:
+        current = tracer.current()
+        assert current is not None
+        for _ in range(4):
+            for _ in range(8):  # half of the room
+                with gputrace.span("long", **long):
+                    pass
+            current.write_now()
+        with current._cycle_lock:  # nobody collects
+            for _ in range(room * 3 // 4):
+                with gputrace.span("short"):
+                    pass
+        assert _hot.state()["dropped_spans"] == 0
+    assert len(finished.slices) == 32 + room * 3 // 4
 
 
 @in_twin("compiled")
