@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 #: How long a read edge waits for the anchor behind it before it is placed by extending the map.
 PATIENCE_NS: Final = 1_000_000_000
+#: Edges that wait for an anchor before one is taken early: each keeps some 100 bytes.
+MOST_WAITING: Final = 16_384
+#: But not sooner than this after the last one was tried.
+EARLIEST_NS: Final = 10_000_000
 #: Anchors that must have failed, with none taken, before the device itself is asked whether it is there.
 FAILED_ANCHORS: Final = 3
 
@@ -208,7 +212,7 @@ class DeviceTrace:
         try:
             with self.device.active(), self.anchoring.lock:
                 if self.lost is None:
-                    if last or self.anchoring.due(now_ns()):
+                    if last or self._anchor_due():
                         self.anchoring.refresh(hurry)
                         self._mind_jump()
                     if self.anchoring.event is not None:
@@ -226,6 +230,12 @@ class DeviceTrace:
         more |= self._place(most, last)
         self._drop_ended()
         return more
+
+    def _anchor_due(self) -> bool:
+        now = now_ns()
+        if sum(line.waiting for line in self.lines) > MOST_WAITING:
+            return now - self.anchoring.tried_ns >= EARLIEST_NS
+        return self.anchoring.due(now)
 
     def _read_reached(self, most: int) -> bool:
         assert self.anchoring.map.last is not None
@@ -329,6 +339,8 @@ class DeviceTrace:
             return False
         before = [line.waiting for line in waiting]
         more = self._place_lines(waiting, most)
+        while more and last:  # with the map as it is: another anchor would add nothing
+            more = self._place_lines(waiting, most)
         for line, count in zip(waiting, before, strict=True):
             if line.waiting != count:
                 line.waiting_since_ns = now

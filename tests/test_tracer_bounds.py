@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 import gputrace
-from gputrace import collector, hot
+from gputrace import anchoring, collector, devicetrace, hot, tracer
 from tests.hot.twin import room_for
 from tests.recorded import recording
 
@@ -110,3 +110,31 @@ def test_a_span_that_is_not_recorded_is_still_a_span(tmp_path: Path) -> None:
         use_all()
     assert run.report["dropped"] > 7
     assert {s.name for s in run.slices} <= {"fills what there is"}
+
+
+def test_windows_do_not_wait_for_an_anchor_in_any_number(tmp_path: Path) -> None:
+    """Each takes memory while it waits: where there are many, an anchor is taken before its time."""
+    with recording(tmp_path) as run:
+        stream = run.stream()
+        current = tracer.current()
+        assert current is not None
+
+        def write(spans: int) -> int:
+            """How many edges wait then."""
+            for _ in range(spans):
+                with gputrace.span("x", stream):
+                    pass
+            current.write_now()
+            (device,) = current._devices_now()
+            waiting: int = sum(line.waiting for line in device.lines)
+            return waiting
+
+        write(1)  # with the first anchor
+        with (
+            mock.patch.object(devicetrace, "MOST_WAITING", 400),
+            mock.patch.object(devicetrace, "EARLIEST_NS", 0),
+            mock.patch.object(anchoring, "REFRESH_NS", 1 << 60),
+            mock.patch.object(devicetrace, "PATIENCE_NS", 1 << 60),
+        ):
+            assert 0 < max(write(50) for _ in range(40)) < 700
+    assert len(run.device) == 2001
