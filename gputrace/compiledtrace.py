@@ -46,13 +46,15 @@ _COUNTS = (
 class Writing:
     """Where the core's output goes: bytes that it encoded, or edges for an exporter in Python.
 
-    ``native`` says which: whether the exporter's format is one that the core knows.
+    ``native`` says which: whether the exporter's format is one that the core knows. ``generation`` is the recording's
+    in the core, which refuses what comes of an earlier one: RuntimeError.
     """
 
     def __init__(self, tracks: Tracks, exporter: Callable[[], Exporter], native: bool) -> None:
         self._tracks = tracks
         self._exporter = exporter
         self.native = native
+        self.generation = 0
         # Now that recording starts, not when a first stream is met: by then, a file of the program's may have the name.
         from struct import Struct
 
@@ -65,11 +67,11 @@ class Writing:
     def pass_on(self) -> None:
         """Hand over what the core has drawn. Raises what the exporter raises."""
         if self.native:
-            data = _hot.take_encoded()
+            data = _hot.take_encoded(self.generation)
             if data:
                 self._exporter().write_native(data)
         else:
-            for track, edges in _hot.take_edges():
+            for track, edges in _hot.take_edges(self.generation):
                 self._tracks.write(track, edges)
 
     def batch(self, most: int) -> int:
@@ -105,9 +107,11 @@ class CompiledHostTrace:
         self._counters = Counters(tracks)
 
     def begin(self, resolve: Callable[[Any], Any]) -> None:
-        """Switch the program's spans on. ``resolve(stream)`` finds or makes a stream's queue."""
+        """Switch the program's spans on. ``resolve(stream)`` finds or makes a stream's queue. Raises RuntimeError while
+        an earlier recording's collector is at work in the core.
+        """
         compiled.forget_everything()
-        _hot.begin(
+        self._writing.generation = _hot.begin(
             self._ring_path,
             self._most_bytes,
             self._process_name,
@@ -138,21 +142,27 @@ class CompiledHostTrace:
         """Have the next span wake the collector."""
         _hot.wake_next()
 
+    def set_hurried(self, hurried: bool) -> None:
+        """While the collector is to come to an end soon: its calls are short then."""
+        _hot.set_hurried(hurried)
+
     def forget(self) -> None:
         """In a forked child: `gputrace.hot.forget_everything` has done it."""
 
     def collect(self, most: int, hurry: Callable[[], bool], pause: Callable[[], None]) -> bool:
         """Draw what was handed over so far. False if ``hurry()`` broke it off."""
-        more = True
+        more = anew = True
         while more:
-            more, samples = _hot.collect_host(self._writing.batch(most))
+            more, samples = _hot.collect_host(self._writing.generation, self._writing.batch(most), anew)
+            anew = False
             self._writing.pass_on()
             if samples:
                 self._counters.write(samples)
             if more:
                 if hurry():
                     return False
-                pause()
+                if not self._writing.native:  # else others had the GIL all the while
+                    pause()
         return True
 
     @property
@@ -164,20 +174,20 @@ class CompiledHostTrace:
     @property
     def open_spans(self) -> int:
         """Slices drawn as begun and not ended."""
-        return _hot.open_spans()
+        return _hot.open_spans(self._writing.generation)
 
     def before_flush(self, file: ShardFile) -> None:
         """The shard is about to be written to: what it will hold then need not be kept in the ring."""
-        _hot.epoch_pending(file.length, self._tracks.highest_id)
+        _hot.epoch_pending(self._writing.generation, file.length, self._tracks.highest_id)
 
     def after_flush(self, file: ShardFile) -> None:
         """The shard was written to, or is kept back for want of a descriptor: then the ring keeps it, too."""
         if not file.kept:
-            _hot.epoch_commit()
+            _hot.epoch_commit(self._writing.generation)
 
     def finish(self) -> None:
         """All is in the shard."""
-        _hot.remove_ring()
+        _hot.remove_ring(self._writing.generation)
 
     def update(self, counts: Counts) -> None:
         """Bring the counts up to date."""
@@ -298,13 +308,19 @@ class CompiledDeviceTrace(DeviceTrace):
         pieces = b"".join(map(self._stretch, clock.pieces_from(min(earliest, clock.reach_ns))))
         queues = [line.queue for line in lines]
         more = _hot.place(
-            queues, pieces, clock.reach_ns, self._read_error_ns, self.device.tick_ns, self._writing.batch(most)
+            self._writing.generation,
+            queues,
+            pieces,
+            clock.reach_ns,
+            self._read_error_ns,
+            self.device.tick_ns,
+            self._writing.batch(most),
         )
         self._writing.pass_on()
         return more
 
     def _give_up(self, lines: list[CompiledLine], why: str) -> None:
-        _hot.give_up([line.queue for line in lines], why)
+        _hot.give_up(self._writing.generation, [line.queue for line in lines], why)
         self._writing.pass_on()
 
     def _release_events(self) -> None:

@@ -48,6 +48,8 @@ class HostTrace:
         self._thread_ended = thread_ended
         self._devices = devices
         self._counters = Counters(tracks)
+        self._threads: list[ThreadBuffer] = []
+        self._pool = pure.Pool()
         self._spare: list[Span] = []
         self._made = 0
         self._next_number = count(1).__next__
@@ -55,6 +57,8 @@ class HostTrace:
     def begin(self, resolve: Callable[[Any], Any]) -> None:
         """Switch the program's spans on. ``resolve(stream)`` finds or makes a stream's queue."""
         pure.forget_everything()
+        # Held, for the module has another recording's once that has begun, and this one's collector may not be gone.
+        self._threads, self._pool = pure.threads(), pure.host_pool()
         pure.switch_on(resolve, self._lend)
 
     def _lend(self) -> Span | None:
@@ -64,23 +68,26 @@ class HostTrace:
             return self._spare.pop()
         except IndexError:
             pass
-        pool = pure.host_pool()
-        if self._made - len(pool) - len(self._spare) >= MOST_SPANS:
+        if self._made - len(self._pool) - len(self._spare) >= MOST_SPANS:
             return None
         self._made += 1
-        return pure.Span(pool)
+        return pure.Span(self._pool)
 
     def wake_next(self) -> None:
         """Have the next span wake the collector."""
-        pure.host_pool().pour_into(self._spare)
+        self._pool.pour_into(self._spare)
+
+    def set_hurried(self, hurried: bool) -> None:
+        """While the collector is to come to an end soon: ``hurry()`` says so here, too, and often enough."""
 
     def forget(self) -> None:
         """In a forked child: let go of the parent's spans."""
         self._spare.clear()
+        self._threads, self._pool = [], pure.Pool()
 
     def collect(self, most: int, hurry: Callable[[], bool], pause: Callable[[], None]) -> bool:
         """Draw what was handed over so far, ``most`` edges at a time. False if ``hurry()`` broke it off."""
-        return all(self._collect_thread(thread, most, hurry, pause) for thread in list(pure.threads()))
+        return all(self._collect_thread(thread, most, hurry, pause) for thread in list(self._threads))
 
     def _collect_thread(
         self, thread: ThreadBuffer, most: int, hurry: Callable[[], bool], pause: Callable[[], None]
@@ -105,7 +112,7 @@ class HostTrace:
                     return False
                 pause()
         if ended and not thread.edges and not (thread.timeline and thread.timeline.open_spans):
-            pure.threads().remove(thread)  # a window it opened may still be closed by another thread
+            self._threads.remove(thread)  # a window it opened may still be closed by another thread
             if thread.timeline is not None:
                 thread.timeline.close(self._tracks.close)
             self._thread_ended(thread.number)
@@ -127,7 +134,7 @@ class HostTrace:
     @property
     def open_spans(self) -> int:
         """Slices drawn as begun and not ended."""
-        return sum(thread.timeline.open_spans for thread in pure.threads() if thread.timeline is not None)
+        return sum(thread.timeline.open_spans for thread in self._threads if thread.timeline is not None)
 
     def before_flush(self, file: ShardFile) -> None:
         """The shard is about to be written to; a killed process keeps nothing beyond what is in it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from _thread import RLock
+from _thread import RLock, get_ident
 from time import sleep
 
 from gputrace import hostclock, hot, instrument, ranks
@@ -81,7 +81,6 @@ class Tracer:
         self.folder = folder
         self.device = device
         self.own = own
-        self._forking = False
         # Now, not at the first flush: by then the program's own folder is where modules are looked for first, and a
         # file of its own may have the name of one that this needs.
         self._format = load_exporter(folder.exporter)
@@ -102,12 +101,15 @@ class Tracer:
         self._file: ShardFile | None = None
         self._broken = False
         self._finished = False
+        self._abandoned = False  # finished, but for what did not answer at the end
         self._interrupted = False
         self._with_multiprocessing = False
         self._lock = RLock()  # around what the program's threads do when a stream or a pool is new
         self._cycle_lock = RLock()  # around a collector's cycle: one at a time
         self._collector = Collector(self.cycle)
-        self._held: list[Any] = []  # locks, while the process forks
+        #: The locks that each fork under way holds, by its thread: other threads may fork too, and a signal's handler
+        #: inside a fork's own hooks.
+        self._forks: list[tuple[int, list[Any]]] = []
         self._reported_ns = 0
         self._clocks_ns = hostclock.now_ns()
         self._start_ns = hostclock.now_ns()
@@ -141,13 +143,21 @@ class Tracer:
 
     def start(self, parent: Tracer | None = None) -> None:
         """Begin to record. The collector's thread starts with the first span. ``parent`` is the tracer of the process
-        that forked this one.
+        that forked this one. Raises RuntimeError while an earlier recording, whose end was given up, is still at work,
+        and what a signal's handler raises: nothing records then.
         """
         global _current
-        self._host.begin(self.resolve)
-        _current = self
-        instrument.start(self.folder.instruments, self.tell)
-        self.regions.begin(None if parent is None else parent.regions)
+        try:
+            self._host.begin(self.resolve)
+            _current = self
+            instrument.start(self.folder.instruments, self.tell)
+            self.regions.begin(None if parent is None else parent.regions)
+        except BaseException:
+            _current = None
+            instrument.stop()
+            self.regions.end()
+            hot.switch_off()
+            raise
 
     def stop(self, deadline_s: float = EXIT_DEADLINE_S) -> None:
         """Stop recording, wait at most ``deadline_s`` for the device, and finish the shard.
@@ -163,15 +173,31 @@ class Tracer:
             return
         patience_s = deadline_s + STUCK_S
         if not self._collector.finish(lambda: self._end(deadline_s), self._interrupt, self._progress, patience_s):
+            self.regions.end()
+            self._abandoned = self._finished = True  # whenever the collector comes back, it is no part of what goes on
             self.tell(f"gave up at the end: nothing moved for {patience_s:g} s, and the last slices may be missing")
             self._report()
 
     def _end(self, deadline_s: float) -> None:
-        self.regions.end()
+        if not self._finished:
+            self.regions.end()
         with self._cycle_lock:
+            if self._finished:
+                self._let_go()
+                return
             self._flush(hostclock.now_ns() + round(deadline_s * 1e9))
             self._finished = True
             self._finish()
+
+    def _let_go(self) -> None:
+        """The end was given up and nobody waits any more: give back what is this tracer's alone."""
+        try:
+            for device in self._devices_now():
+                device.close()
+        except Exception as error:
+            let_through(error)
+        if self._file is not None:
+            self._file.abandon()
 
     def _progress(self) -> int:
         """Changes as long as there is any."""
@@ -183,17 +209,25 @@ class Tracer:
 
     def pause_for_fork(self) -> None:
         """Stop the collector, so that no lock of ours is held and no thread of ours runs while the process forks."""
-        self._forking = True
+        held: list[Any] = []
+        self._forks.append((get_ident(), held))
         self.regions.stop_timer()
-        self._collector.stop(FORK_DEADLINE_S)
-        locks = (self._cycle_lock, self._lock)
-        self._held = [lock for lock in locks if lock.acquire(timeout=FORK_DEADLINE_S)]
+        try:
+            self._host.set_hurried(True)
+            self._collector.stop(FORK_DEADLINE_S)
+        finally:
+            self._host.set_hurried(False)
+        for lock in (self._cycle_lock, self._lock):
+            if lock.acquire(timeout=FORK_DEADLINE_S):
+                held.append(lock)
 
     def resume_after_fork(self) -> None:
         """In the parent: the next span starts the collector again."""
-        for lock in reversed(self._held):
-            lock.release()
-        self._forking = False
+        me = get_ident()
+        index = max((i for i, (thread, _) in enumerate(self._forks) if thread == me), default=None)
+        if index is not None:  # else the recording began within the hooks
+            for lock in reversed(self._forks.pop(index)[1]):
+                lock.release()
         self.regions.resume_timer()
         self._host.wake_next()
         for device in self._devices.values():
@@ -272,7 +306,7 @@ class Tracer:
     def _wake(self) -> None:
         if not self._with_multiprocessing:
             self._flush_with_multiprocessing()
-        if self._collector.running or self._forking or self._broken or _current is not self:
+        if self._collector.running or self._forks or self._broken or _current is not self:
             return
         if self._collector.start():
             self._collector.ring()
@@ -290,6 +324,8 @@ class Tracer:
                 return
             try:
                 self._collect(CHUNK, self._collector.hurry)
+                if self._finished:
+                    return  # given up meanwhile
                 self._write_out()
                 self._tick_profilers()
                 self._report_now_and_then()
@@ -386,12 +422,12 @@ class Tracer:
             self._break(error)
 
     def _finish(self) -> None:
-        for device in self._devices_now():
-            self.counts.unfinished += device.open_spans
-            device.close()
-        self.counts.unfinished += self._host.open_spans
-        self._tell_trouble()
         try:
+            for device in self._devices_now():
+                self.counts.unfinished += device.open_spans
+                device.close()
+            self.counts.unfinished += self._host.open_spans
+            self._tell_trouble()
             if self._exporter is not None and self._file is not None:
                 if not self._broken:
                     self._exporter.metadata({k: v for k, v in self.report().items() if k not in ("told", "missed")})
@@ -407,7 +443,8 @@ class Tracer:
                     self._file.close()
                 except OSError:
                     pass
-        self._report()
+        if not self._abandoned:  # else that was said, and the counts may be another recording's by now
+            self._report()
 
     def report(self) -> dict[str, int | str | list[str]]:
         """What this process recorded and what it gave up, by name."""
@@ -429,7 +466,7 @@ class Tracer:
             "worst_uncertainty_ns": counts.worst_error_ns,
             "told": [*self.told, *lost.complaints],
             "missed": self.regions.missed() if self._finished else "",
-            "ended": int(self._finished),
+            "ended": int(self._finished and not self._abandoned),
         }
 
     def _tell_trouble(self) -> None:
@@ -445,7 +482,7 @@ class Tracer:
 
     def _break(self, error: Exception) -> None:
         """Writing failed: tracing stops here, and the program goes on."""
-        if self._broken:
+        if self._broken or self._abandoned:
             return
         self._broken = True
         hot.switch_off()

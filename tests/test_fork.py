@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from gputrace import hot
 from tests.engine import Engine, Slice, assert_clean, slices
+from tests.hot.twin import TWINS, environment
 
 ROOT = Path(__file__).parents[1]
 
@@ -32,7 +34,7 @@ def wait(pid, seconds=20):
 """
 
 
-def run(program: str, output: Path, *options: str) -> str:
+def run(program: str, output: Path, *options: str, twin: str = hot.TWIN) -> str:
     """Run a program to its end; what it printed."""
     done = subprocess.run(
         [sys.executable, *options, "-c", START + program, str(output)],
@@ -40,7 +42,7 @@ def run(program: str, output: Path, *options: str) -> str:
         text=True,
         timeout=100,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=environment(twin),
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -222,3 +224,45 @@ with gputrace.trace(sys.argv[1], device="host") as trace:
 print(codes, trace.summary.slices)
 """
     assert run(program, tmp_path / "t.pftrace") == "[5, 5, 5, 5, 5] 6\n"
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_what_is_raised_inside_a_fork_s_own_hooks(tmp_path: Path, twin: str) -> None:
+    """By a signal's handler. Nothing is let go of that is not held, there or in a handler's own fork."""
+    output = tmp_path / "t.pftrace"
+    program = """
+from gputrace.collector import Collector
+
+class Interrupt(BaseException):
+    pass
+
+class Once:
+    armed = None
+    def __call__(self, collector, timeout_s):
+        armed, Once.armed = Once.armed, None
+        if armed == "fork":
+            fork()
+        if armed == "raise":
+            raise Interrupt
+        return stop(collector, timeout_s)
+
+def fork():
+    pid = os.fork()
+    if not pid:
+        os._exit(7)
+    assert wait(pid) == 7
+
+ignored = []
+sys.unraisablehook = lambda said: ignored.append(said.exc_type)
+stop = Collector.stop
+once = Once()
+Collector.stop = lambda *arguments: once(*arguments)
+with gputrace.trace(sys.argv[1], device="host") as trace:
+    for armed in (None, "raise", "fork", None):
+        with gputrace.span("x"):
+            Once.armed = armed
+            fork()
+print(trace.summary.slices, trace.summary.told, [each.__name__ for each in ignored])
+"""
+    assert run(program, output, twin=twin) == "4 [] ['Interrupt']\n"
+    assert len(load(output)) == 4

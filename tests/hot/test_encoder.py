@@ -49,7 +49,7 @@ def draw(edges: list[Any], in_python: bool) -> Any:
     sink = Sink(in_python)
     compiled.forget_everything()
     nothing = ContextVar[Any]("nothing", default=None)
-    _hot.begin(
+    generation = _hot.begin(
         None, 1 << 24, "p", in_python, lambda s: None, lambda: None, sink.open_thread, lambda n, t: None, nothing
     )
     at = 10**12
@@ -80,9 +80,14 @@ def draw(edges: list[Any], in_python: bool) -> Any:
         while stack:
             moved(1)
             stack.pop().__exit__(None, None, None)
-        while _hot.collect_host(1 << 20)[0]:
-            pass
-        return _hot.take_edges() if in_python else _hot.take_encoded()
+        drawn, encoded, more = [], b"", True
+        while more:
+            more, _ = _hot.collect_host(generation, 1 << 20, True)
+            if in_python:
+                drawn += _hot.take_edges(generation)
+            else:
+                encoded += _hot.take_encoded(generation)
+        return drawn if in_python else encoded
     finally:
         _hot.set_clock(0, 0)
         _hot.switch_off()

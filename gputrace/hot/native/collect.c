@@ -7,14 +7,20 @@
 
 #include "hot.h"
 
-#include <unistd.h>
-
 struct counts counts;
 struct buffer out;
 struct lane *touched;
 
 static PyObject *open_thread, *close_thread;
 static bool python_sink; /* the exporter encodes, not we */
+
+/* So much is encoded in one call, and more where the rings fill: the GIL, needed to have it written, is long in coming. */
+enum { MOST_ENCODED = 1 << 20, MOST_IN_HASTE = 1 << 23 };
+
+static bool is_enough(uint64_t steps, uint64_t most) {
+    if (steps >= most || turn_enough(steps)) return true;
+    return unlikely(out.length >= MOST_ENCODED) && (out.length >= MOST_IN_HASTE || !rings_filling());
+}
 
 void gil_take(struct collecting *c) {
     if (c->stays || !c->state) return;
@@ -36,23 +42,29 @@ static void consumed(struct piece *piece, const uint8_t *at) {
     head->consumed_new = (uint64_t)(at - piece->base);
 }
 
-/* epoch_pending(length, tracks): the shard is about to be this long, with everything collected until now. */
+/* epoch_pending(generation, length, tracks): the shard is about to be this long, with everything collected until now. */
 static PyObject *hot_epoch_pending(PyObject *module, PyObject *args) {
     (void)module;
-    unsigned long long length, tracks;
-    if (!PyArg_ParseTuple(args, "KK", &length, &tracks)) return NULL;
+    unsigned long long generation, length, tracks;
+    if (!PyArg_ParseTuple(args, "KKK", &generation, &length, &tracks) || !turn_take(generation)) return NULL;
     struct ring_header *header = ring_header();
     uint64_t next = ring_epoch();
     header->tracks = tracks;
     header->length[next & 1] = length;
     atomic_store_explicit(&header->pending, next, memory_order_release);
+    turn_end();
     Py_RETURN_NONE;
 }
 
-/* epoch_commit(): the shard is as long as was said. */
-static PyObject *hot_epoch_commit(PyObject *module, PyObject *unused) {
-    (void)module, (void)unused;
+/* epoch_commit(generation): the shard is as long as was said. */
+static PyObject *hot_epoch_commit(PyObject *module, PyObject *generation) {
+    (void)module;
+    if (!turn_take_for(generation)) return NULL;
+    struct collecting c = {.stays = !ring_commit_is_long()};
+    gil_drop(&c);
     ring_commit();
+    gil_take(&c);
+    turn_end();
     Py_RETURN_NONE;
 }
 
@@ -226,16 +238,19 @@ static bool end_host(struct collecting *c, struct thread *thread, struct record 
     return lane_emit(c, home, &edge);
 }
 
+static int64_t pass_ns; /* when the collector began to go through the threads: what came later is for the next time */
+
 /* At most `most` of a thread's records. False with an exception set. */
 static bool collect_thread(struct collecting *c, struct thread *thread, uint64_t most, bool *more) {
     struct piece *oldest = atomic_load_explicit(&thread->oldest, memory_order_acquire);
     if (!oldest) return true;
-    struct cursor cursor = {oldest, atomic_load_explicit(&thread->read, memory_order_relaxed)};
+    struct cursor cursor = {oldest, atomic_load_explicit(&thread->read, memory_order_relaxed)}, ahead = cursor;
     struct record *record;
     uint64_t tag, taken = 0;
     bool ok = true;
-    *more = false;
-    while (ok && (*more = taken < most) && (record = next_record(&cursor, &tag))) {
+    while (ok && (record = next_record(&ahead, &tag)) && record->ns <= pass_ns) {
+        if ((*more = is_enough(taken, most))) break;
+        cursor = ahead;
         taken++;
         if (!thread->home && !(ok = open_host(c, thread))) break;
         switch (tag & 0xff) {
@@ -249,8 +264,8 @@ static bool collect_thread(struct collecting *c, struct thread *thread, uint64_t
             ok = lane_emit(c, thread->home, &edge);
         }
         }
+        ahead = cursor;
     }
-    *more = taken >= most;
     while (oldest != cursor.piece) { /* read whole */
         struct piece *next = atomic_load_explicit(&oldest->next, memory_order_acquire);
         consumed(oldest, oldest->base + (size_t)oldest->units * PIECE_BYTES);
@@ -301,12 +316,9 @@ static bool drop_ended(void) {
     return true;
 }
 
-/* collect_host(most) -> (more, samples): at most so many records of each thread. */
-static PyObject *hot_collect_host(PyObject *module, PyObject *arg) {
-    (void)module;
-    unsigned long long most = PyLong_AsUnsignedLongLong(arg);
-    if (PyErr_Occurred()) return NULL;
+static PyObject *collect_host(uint64_t most, bool anew) {
     size_t count = 0;
+    if (anew) pass_ns = core.clock_step ? INT64_MAX : now_ns(); /* a clock for tests moves when it is read */
     for (struct thread *thread = atomic_load(&core.threads); thread; thread = atomic_load(&thread->next)) count++;
     struct thread **threads = calloc(count + 1, sizeof *threads);
     if (!threads) return PyErr_NoMemory();
@@ -329,6 +341,18 @@ static PyObject *hot_collect_host(PyObject *module, PyObject *arg) {
     if (!drop_ended()) return NULL;
     PyObject *values = take_samples();
     return values ? Py_BuildValue("(NN)", PyBool_FromLong(more), values) : NULL;
+}
+
+/* collect_host(generation, most, anew) -> (more, samples): at most so many records of each thread, of those that were
+ * there when it was last called `anew`. */
+static PyObject *hot_collect_host(PyObject *module, PyObject *args) {
+    (void)module;
+    unsigned long long generation, most;
+    int anew;
+    if (!PyArg_ParseTuple(args, "KKp", &generation, &most, &anew) || !turn_take(generation)) return NULL;
+    PyObject *done = collect_host(most, anew);
+    turn_end();
+    return done;
 }
 
 /* Windows: reading. */
@@ -380,6 +404,10 @@ static int read_event(struct device *device, void *anchor, void *event, int64_t 
         PyObject *type, *value, *trace;
         PyErr_Fetch(&type, &value, &trace);
         PyErr_NormalizeException(&type, &value, &trace);
+        if (!PyErr_GivenExceptionMatches(type, PyExc_Exception)) { /* on the program's own thread, a signal's handler raised it */
+            PyErr_Restore(type, value, trace);
+            return CODE_LEFT;
+        }
         replace(words, value ? PyObject_Str(value) : NULL);
         Py_XDECREF(type);
         Py_XDECREF(value);
@@ -443,14 +471,19 @@ static bool add_untimed(struct queue *queue, struct window *window, struct chain
     return add_waiting(queue, passed);
 }
 
-/* What the device has reached, in order. `*code` is the last result that was neither success nor "not yet". */
+/* What the device has reached, in order. `*code` is the last result that was neither success nor "not yet". It touches
+ * nothing but the queue and its device, as the driver may keep it for longer than the recording lasts. */
 static bool read_queue(struct queue *queue, void *anchor, int64_t base_ns, uint64_t most, int *code, PyObject **words, bool *more) {
     struct device *device = queue->device;
     struct chain chain = {0};
     uintptr_t entry, after;
     uint64_t taken = 0;
     bool ok = true;
-    while (ok && taken < most && queue_peek(queue, 0, &entry)) {
+    while (ok && queue_peek(queue, 0, &entry)) {
+        if (taken >= most || turn_enough(taken)) {
+            *more = true;
+            break;
+        }
         if (entry & 1) {
             struct passed passed = {.end_args = (struct blob *)(entry & ~(uintptr_t)1)};
             ok = add_waiting(queue, passed);
@@ -462,8 +495,11 @@ static bool read_queue(struct queue *queue, void *anchor, int64_t base_ns, uint6
         int result = 0;
         if (!window->is_open) {
             result = read_event(device, anchor, window->start, base_ns, &ns, words);
-            if (!result && queue_peek(queue, 1, &after) && after == entry && !window->has_reason &&
-                !read_event(device, anchor, window->end, base_ns, &end_ns, words)) {
+            int end_result = CUDA_NOT_READY;
+            if (!result && queue_peek(queue, 1, &after) && after == entry && !window->has_reason)
+                end_result = read_event(device, anchor, window->end, base_ns, &end_ns, words);
+            if (end_result == CODE_LEFT) result = CODE_LEFT;
+            if (!result && !end_result) {
                 struct passed passed = passed_begin(window); /* nothing was recorded inside: both edges are one */
                 passed.timed = passed.is_leaf = true;
                 passed.device_ns = ns;
@@ -500,6 +536,10 @@ static bool read_queue(struct queue *queue, void *anchor, int64_t base_ns, uint6
             }
         }
         if (result == CUDA_NOT_READY) break;
+        if (result == CODE_LEFT) {
+            ok = false;
+            break;
+        }
         if (result) {
             *code = result;
             set_read_error(window, result, *words);
@@ -508,7 +548,6 @@ static bool read_queue(struct queue *queue, void *anchor, int64_t base_ns, uint6
         queue_drop(queue, 1), taken++;
     }
     chain_give(&chain, device);
-    *more |= taken >= most && queue->popped < queue->marked;
     return ok;
 }
 
@@ -558,7 +597,7 @@ static PyObject *hot_read(PyObject *module, PyObject *args) {
             if (error > worst) worst = error;
         }
     }
-    if (!ok) return Py_XDECREF(words), PyErr_NoMemory();
+    if (!ok) return Py_XDECREF(words), PyErr_Occurred() ? NULL : PyErr_NoMemory();
     PyObject *said = words && code == CODE_RAISED ? words : PyLong_FromLong(code);
     if (said != words) Py_XDECREF(words);
     return Py_BuildValue("(NNK)", said, PyBool_FromLong(more), worst);
@@ -717,6 +756,8 @@ struct map_view {
     int64_t reach_ns, read_error_ns, tick_ns;
 };
 
+enum { WAITING_KEPT = 1 << 15 };
+
 static bool place_queue(struct collecting *c, struct queue *queue, const struct map_view *map, uint64_t most, bool *more) {
     const struct stretch *piece = NULL;
     struct lane *leaf_lane = NULL; /* where the last leaf went */
@@ -724,7 +765,8 @@ static bool place_queue(struct collecting *c, struct queue *queue, const struct 
     int64_t from = 0, error_ns = 0;
     size_t placed = 0;
     bool ok = true;
-    for (; ok && placed < queue->waiting_count && placed < most; placed++) {
+    bool enough = false;
+    for (; ok && placed < queue->waiting_count && !(enough = is_enough(placed, most)); placed++) {
         struct passed *passed = &queue->waiting[placed];
         if (!passed->timed) {
             ok = place_untimed(c, queue, passed);
@@ -786,28 +828,30 @@ static bool place_queue(struct collecting *c, struct queue *queue, const struct 
         queue->last_ns = latest(queue->last_ns, ts);
         passed_clear(passed);
     }
-    *more |= placed == most;
+    *more |= enough;
     queue->waiting_count -= placed;
-    memmove(queue->waiting, queue->waiting + placed, queue->waiting_count * sizeof *queue->waiting);
+    if (queue->waiting_count) memmove(queue->waiting, queue->waiting + placed, queue->waiting_count * sizeof *queue->waiting);
+    else if (queue->waiting_room > WAITING_KEPT) free(queue->waiting), queue->waiting = NULL, queue->waiting_room = 0; /* after a burst */
     return ok;
 }
 
-/* place(queues, pieces, reach_ns, read_error_ns, tick_ns, most) -> more. `pieces`: bytes, as `struct stretch`. */
+/* place(generation, queues, pieces, reach_ns, read_error_ns, tick_ns, most) -> more. `pieces`: bytes, as `struct stretch`. */
 static PyObject *hot_place(PyObject *module, PyObject *args) {
     (void)module;
+    unsigned long long generation;
     PyObject *queues;
     const char *bytes;
     Py_ssize_t length;
     long long reach_ns, read_error_ns, tick_ns;
     unsigned long long most;
-    if (!PyArg_ParseTuple(args, "O!y#LLLK", &PyList_Type, &queues, &bytes, &length, &reach_ns, &read_error_ns, &tick_ns, &most))
+    if (!PyArg_ParseTuple(args, "KO!y#LLLK", &generation, &PyList_Type, &queues, &bytes, &length, &reach_ns, &read_error_ns, &tick_ns, &most))
         return NULL;
     if ((size_t)length < sizeof(struct stretch) || (size_t)length % sizeof(struct stretch))
         return PyErr_SetString(PyExc_ValueError, "no pieces to place by"), NULL;
-    if (!start_marks()) return PyErr_NoMemory();
     size_t count = (size_t)length / sizeof(struct stretch);
-    struct stretch *pieces = malloc((size_t)length); /* aligned */
+    struct stretch *pieces = start_marks() ? malloc((size_t)length) : NULL; /* aligned */
     if (!pieces) return PyErr_NoMemory();
+    if (!turn_take(generation)) return free(pieces), NULL;
     memcpy(pieces, bytes, (size_t)length);
     struct map_view map = {pieces, count, reach_ns, read_error_ns, tick_ns};
     struct collecting c = {.stays = python_sink};
@@ -821,35 +865,43 @@ static PyObject *hot_place(PyObject *module, PyObject *args) {
         gil_take(&c);
         ok = ok && !PyErr_Occurred();
     }
+    turn_end();
     free(pieces);
     if (!ok && !PyErr_Occurred()) PyErr_NoMemory();
     return ok ? PyBool_FromLong(more) : NULL;
 }
 
-/* give_up(queues, why): nothing that waits can be placed: each window becomes an instant that says why. */
+static bool give_up(struct queue *queue, const char *why) {
+    struct collecting c = {.stays = true};
+    bool ok = true;
+    for (size_t j = 0; j < queue->waiting_count && ok; j++) {
+        struct passed *passed = &queue->waiting[j], end = {.flow = passed->flow};
+        bool leaf = passed->is_leaf;
+        if (passed->is_begin) {
+            blob_drop(passed->read_error);
+            passed->read_error = error_blob(why);
+        }
+        ok = place_untimed(&c, queue, passed) && (!leaf || place_untimed(&c, queue, &end));
+        passed_clear(passed);
+    }
+    queue->waiting_count = 0;
+    return ok;
+}
+
+/* give_up(generation, queues, why): nothing that waits can be placed: each window becomes an instant that says why. */
 static PyObject *hot_give_up(PyObject *module, PyObject *args) {
     (void)module;
+    unsigned long long generation;
     PyObject *queues;
     const char *why;
-    if (!PyArg_ParseTuple(args, "O!s", &PyList_Type, &queues, &why)) return NULL;
-    struct collecting c = {.stays = true};
-    for (Py_ssize_t i = 0; i < PyList_Size(queues); i++) {
+    if (!PyArg_ParseTuple(args, "KO!s", &generation, &PyList_Type, &queues, &why) || !turn_take(generation)) return NULL;
+    bool ok = true;
+    for (Py_ssize_t i = 0; i < PyList_Size(queues) && ok; i++) {
         struct queue *queue = as_queue(PyList_GetItem(queues, i));
-        if (!queue) return NULL;
-        bool ok = true;
-        for (size_t j = 0; j < queue->waiting_count && ok; j++) {
-            struct passed *passed = &queue->waiting[j], end = {.flow = passed->flow};
-            bool leaf = passed->is_leaf;
-            if (passed->is_begin) {
-                blob_drop(passed->read_error);
-                passed->read_error = error_blob(why);
-            }
-            ok = place_untimed(&c, queue, passed) && (!leaf || place_untimed(&c, queue, &end));
-            passed_clear(passed);
-        }
-        queue->waiting_count = 0;
-        if (!ok) return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+        ok = queue && give_up(queue, why);
     }
+    turn_end();
+    if (!ok) return PyErr_Occurred() ? NULL : PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 
@@ -894,18 +946,21 @@ static PyObject *hot_first_event(PyObject *module, PyObject *object) {
 
 /* Output. */
 
-/* take_encoded() -> bytes */
-static PyObject *hot_take_encoded(PyObject *module, PyObject *unused) {
-    (void)module, (void)unused;
+/* take_encoded(generation) -> bytes */
+static PyObject *hot_take_encoded(PyObject *module, PyObject *generation) {
+    (void)module;
+    if (!turn_take_for(generation)) return NULL;
     PyObject *bytes = PyBytes_FromStringAndSize((const char *)out.data, (Py_ssize_t)out.length);
-    if (bytes && out.room > (1 << 22)) free(out.data), out = (struct buffer){0}; /* after a burst */
+    if (bytes && out.room > 2 * MOST_ENCODED) free(out.data), out = (struct buffer){0}; /* after something long */
     out.length = 0;
+    turn_end();
     return bytes;
 }
 
-/* take_edges() -> [(track, edges)] */
-static PyObject *hot_take_edges(PyObject *module, PyObject *unused) {
-    (void)module, (void)unused;
+/* take_edges(generation) -> [(track, edges)] */
+static PyObject *hot_take_edges(PyObject *module, PyObject *generation) {
+    (void)module;
+    if (!turn_take_for(generation)) return NULL;
     PyObject *list = PyList_New(0);
     for (struct lane *lane = touched; lane && list; lane = lane->next_touched) {
         PyObject *edges = PyList_GetSlice(lane->edges, 0, PyList_Size(lane->edges));
@@ -915,13 +970,14 @@ static PyObject *hot_take_edges(PyObject *module, PyObject *unused) {
         lane->touched = false;
     }
     touched = NULL;
+    turn_end();
     if (list) PyList_Reverse(list);
     return list;
 }
 
 /* Life. */
 
-/* begin(path, most_bytes, process_name, in_python, resolve, wake, open_thread, close_thread, current_stream) */
+/* begin(path, most_bytes, process_name, in_python, resolve, wake, open_thread, close_thread, current_stream) -> generation */
 static PyObject *hot_begin(PyObject *module, PyObject *args) {
     (void)module;
     const char *path, *name;
@@ -942,7 +998,7 @@ static PyObject *hot_begin(PyObject *module, PyObject *args) {
     replace(&core.current_stream, Py_NewRef(stream));
     core.wake_needed = true;
     core.on = core.armed = true;
-    Py_RETURN_NONE;
+    return PyLong_FromUnsignedLong(core.generation);
 }
 
 static PyObject *hot_switch_off(PyObject *module, PyObject *unused) {
@@ -967,13 +1023,7 @@ static PyObject *hot_resume(PyObject *module, PyObject *unused) {
  * file and no lock of the parent's. */
 static PyObject *hot_forget(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
-#ifdef Py_GIL_DISABLED
-    static pid_t holder;
-    if (holder != getpid()) memset(&core_lock, 0, sizeof core_lock); /* a thread of the parent's may have it */
-    holder = getpid();
-#endif
-    GUARD();
-    core.generation++;
+    if (!turns_over()) return NULL;
     core.next_number = 0;
     core.next_thread = 0;
     core.stream_used = false;
@@ -999,10 +1049,12 @@ static PyObject *hot_forget(PyObject *module, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
-/* remove_ring(): everything is in the shard. */
-static PyObject *hot_remove_ring(PyObject *module, PyObject *unused) {
-    (void)module, (void)unused;
+/* remove_ring(generation): everything is in the shard. */
+static PyObject *hot_remove_ring(PyObject *module, PyObject *generation) {
+    (void)module;
+    if (!turn_take_for(generation)) return NULL;
     rings_stop();
+    turn_end();
     Py_RETURN_NONE;
 }
 
@@ -1060,13 +1112,22 @@ static PyObject *hot_threads(PyObject *module, PyObject *unused) {
     return Py_BuildValue("(KK)", threads, undrained);
 }
 
-/* open_spans() -> host slices drawn as begun and not ended. The collector's to ask. */
-static PyObject *hot_open_spans(PyObject *module, PyObject *unused) {
-    (void)module, (void)unused;
+/* open_spans(generation) -> host slices drawn as begun and not ended. The collector's to ask. */
+static PyObject *hot_open_spans(PyObject *module, PyObject *generation) {
+    (void)module;
     unsigned long long open = 0;
+    if (!turn_take_for(generation)) return NULL;
     for (struct thread *thread = atomic_load(&core.threads); thread; thread = atomic_load(&thread->next))
         if (thread->home) open += thread->home->depth + thread->lanes.lane_of.count;
+    turn_end();
     return PyLong_FromUnsignedLongLong(open);
+}
+
+/* set_hurried(bool): calls of the collector are to be short while it is so. */
+static PyObject *hot_set_hurried(PyObject *module, PyObject *hurry) {
+    (void)module;
+    atomic_store(&hurried, PyObject_IsTrue(hurry) == 1);
+    Py_RETURN_NONE;
 }
 
 /* set_clock(now_ns, step_ns): a clock for tests, which moves by a step at each read; 0 for the real one. */
@@ -1085,14 +1146,14 @@ PyMethodDef collect_functions[] = {
     {"pause", hot_pause, METH_NOARGS, "Record no new span until resume()."},
     {"resume", hot_resume, METH_NOARGS, "Go on after pause(); nothing where nothing records."},
     {"forget", hot_forget, METH_NOARGS, "A state of its own for this process or this recording."},
-    {"remove_ring", hot_remove_ring, METH_NOARGS, "Everything is in the shard."},
+    {"remove_ring", hot_remove_ring, METH_O, "Everything is in the shard."},
     {"is_on", hot_is_on, METH_NOARGS, "Are spans recorded now?"},
     {"is_armed", hot_is_armed, METH_NOARGS, "Is there a recording, be it paused?"},
     {"queues", hot_queues, METH_NOARGS, "Stream queues by what programs pass for them; the tracer keeps it."},
     {"all_queues", hot_all_queues, METH_NOARGS, "Every queue of this recording."},
     {"wake_next", hot_wake_next, METH_NOARGS, "Have the next span wake the collector."},
     {"stream_used", hot_stream_used, METH_NOARGS, "Somebody made a stream current."},
-    {"collect_host", hot_collect_host, METH_O, "Host edges to slices."},
+    {"collect_host", hot_collect_host, METH_VARARGS, "Host edges to slices."},
     {"mark", hot_mark, METH_O, "Note how far each queue has come."},
     {"read", hot_read, METH_VARARGS, "Read what the device has reached."},
     {"read_lost", hot_read_lost, METH_VARARGS, "Take what a lost device never answered for."},
@@ -1101,13 +1162,14 @@ PyMethodDef collect_functions[] = {
     {"waiting_range", hot_waiting_range, METH_O, "The first and the latest device time of what waits."},
     {"clip_waiting", hot_clip_waiting, METH_VARARGS, "Take back what lies behind a device time."},
     {"first_event", hot_first_event, METH_O, "The event of the window at a queue's front."},
-    {"take_encoded", hot_take_encoded, METH_NOARGS, "What was encoded since the last time."},
-    {"take_edges", hot_take_edges, METH_NOARGS, "What an exporter in Python is to encode."},
+    {"take_encoded", hot_take_encoded, METH_O, "What was encoded since the last time."},
+    {"take_edges", hot_take_edges, METH_O, "What an exporter in Python is to encode."},
     {"epoch_pending", hot_epoch_pending, METH_VARARGS, "The shard is about to be so long."},
-    {"epoch_commit", hot_epoch_commit, METH_NOARGS, "The shard is as long as was said."},
+    {"epoch_commit", hot_epoch_commit, METH_O, "The shard is as long as was said."},
     {"state", hot_state, METH_NOARGS, "Counts, what was given up, and how the rings are."},
     {"threads", hot_threads, METH_NOARGS, "How many there are, and of how many not all was collected."},
-    {"open_spans", hot_open_spans, METH_NOARGS, "Host slices begun and not ended."},
+    {"open_spans", hot_open_spans, METH_O, "Host slices begun and not ended."},
+    {"set_hurried", hot_set_hurried, METH_O, "Calls of the collector are to be short."},
     {"set_clock", hot_set_clock, METH_VARARGS, "A clock for tests."},
     {0},
 };

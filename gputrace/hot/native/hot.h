@@ -6,6 +6,7 @@
  *   streams.c   devices, their events, and the queues of windows on streams
  *   lanes.c     which lane a slice goes to, and what is open on it
  *   perfetto.c  edges to Perfetto's wire format
+ *   turns.c     which recording a call of the collector is of
  *   collect.c   the collector's side: host edges and reached windows to slices
  *   ../_hot.c   the module
  *
@@ -179,12 +180,13 @@ struct piece *piece_take(uint32_t kind, uint32_t units, uint32_t thread, uint64_
 void pieces_free(struct piece *first); /* what this process knows of them, not their memory */
 bool ring_define_name(uint32_t id);
 uint64_t rings_bytes(void);
-bool rings_half_full(void);
+bool rings_filling(void); /* an eighth of what there may be is in use */
 const char *rings_trouble(void); /* why nothing survives a crash, NULL if all is well */
 struct thread_entry *thread_entry_take(uint32_t number, uint32_t tid, struct text name);
 struct open_entry *open_entry_take(void);
 struct ring_header *ring_header(void);
 uint64_t ring_epoch(void); /* the one being written */
+bool ring_commit_is_long(void);
 void ring_commit(void);    /* it is in the shard: what was given back by then may be used again */
 /* Give back, once the epoch being written is in the shard. */
 void piece_give(struct piece *piece);
@@ -340,7 +342,7 @@ struct stats {
 /* The process's state. */
 struct core {
     bool on, armed; /* are spans recorded now; is there a recording, be it paused */
-    bool wake_needed, filling, stream_used; /* filling: the rings are half full */
+    bool wake_needed, filling, stream_used; /* filling: the rings are */
     uint32_t generation;
     uint64_t next_number;
     uint32_t next_thread;
@@ -389,7 +391,7 @@ static inline int64_t now_ns(void) {
 /* streams.c */
 
 enum { CUDA_INVALID_HANDLE = 400, CUDA_NOT_READY = 600, CUDA_CAPTURE_IMPLICIT = 906 };
-enum { CODE_RAISED = -1 }; /* a device in Python raised */
+enum { CODE_RAISED = -1, CODE_LEFT = -2 }; /* a device in Python raised; what is the program's and stays set */
 
 /* A window on a stream: two events and what its slice will say. Belongs to its device for good. */
 struct window {
@@ -468,6 +470,24 @@ void queue_drop(struct queue *queue, uint64_t count);
 uint64_t queue_length(struct queue *queue);
 void window_clear(struct window *window);
 void passed_clear(struct passed *passed);
+
+/* turns.c */
+
+extern _Atomic bool hurried; /* calls of the collector are to be short */
+
+/* Begin a call of the collector, of the recording of this generation. False with an exception set if that is over. */
+bool turn_take(unsigned long long generation);
+bool turn_take_for(PyObject *generation);
+void turn_end(void);
+/* Begin another generation, once no call is inside: the guard is held then. False with an exception set, and without the
+ * guard, if one stays there. */
+bool turns_over(void);
+
+/* Is it enough for this call, after so many steps? Some are taken each time, so that whoever may not stop gets on. */
+static inline bool turn_enough(uint64_t steps) {
+    enum { LEAST_STEPS = 256 };
+    return steps >= LEAST_STEPS && unlikely(atomic_load_explicit(&hurried, memory_order_relaxed));
+}
 
 /* collect.c */
 

@@ -13,7 +13,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { FIRST_GROWTH = 4, READY = 1, MOST_REGIONS = 256, MOST_TRIES = 1000, LONG_STEP = 4, ENTRIES = (PIECE_BYTES - PIECE_HEAD) };
+enum { FIRST_GROWTH = 4, READY = 1, MOST_REGIONS = 256, MOST_TRIES = 1000, LONG_STEP = 4, FILLING = 8, LONG_COMMIT = 32, ENTRIES = (PIECE_BYTES - PIECE_HEAD) };
 
 _Static_assert(sizeof(struct record) == SLOT, "records are slots");
 _Static_assert(sizeof(struct piece_head) == PIECE_HEAD, "pieces begin with their head");
@@ -220,8 +220,8 @@ uint64_t rings_bytes(void) {
     return all_units * PIECE_BYTES;
 }
 
-bool rings_half_full(void) {
-    return 2 * used_units > most_units;
+bool rings_filling(void) {
+    return FILLING * used_units > most_units;
 }
 
 const char *rings_trouble(void) {
@@ -317,6 +317,10 @@ void thread_entry_give(struct thread_entry *entry) {
 void open_entry_end(struct open_entry *entry) {
     entry->end_epoch = ring_epoch();
     defer((struct deferred){.open = entry});
+}
+
+bool ring_commit_is_long(void) {
+    return deferred_count > LONG_COMMIT;
 }
 
 void ring_commit(void) {

@@ -94,7 +94,7 @@ static struct record *place(struct thread *thread, size_t payload, uint32_t *slo
     if (unlikely((size_t)(thread->end - thread->at) < bytes)) {
         uint32_t units = (uint32_t)((bytes + PIECE_HEAD + PIECE_BYTES - 1) / PIECE_BYTES);
         struct piece *piece = piece_take(PIECE_EDGES, units, thread->number, ++thread->pieces, beyond);
-        if (rings_half_full()) core.wake_needed = core.filling = true;
+        if (rings_filling()) core.wake_needed = core.filling = true;
         if (!piece) return NULL;
         struct piece *before = thread->newest;
         if (!before) {
