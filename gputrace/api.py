@@ -26,16 +26,29 @@ if TYPE_CHECKING:
 
 #: One recording a process starts or stops at a time, whatever threads ask.
 _starting = RLock()
+_changing = False  # while one does; a signal's handler may come here from within, past the lock
 
 
 def _after_fork_in_child() -> None:
     """Another thread of the parent's may have been starting or stopping; it is not here to let the lock go."""
-    global _starting
-    _starting = RLock()
+    global _starting, _changing
+    _starting, _changing = RLock(), False
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class _Changing:
+    """While it is entered, a recording starts or stops."""
+
+    def __enter__(self) -> None:
+        global _changing
+        self._before, _changing = _changing, True
+
+    def __exit__(self, *_: object) -> None:
+        global _changing
+        _changing = self._before
 
 
 class trace:
@@ -79,24 +92,31 @@ class trace:
             running.tell(f"{self.path} was not written: `gputrace record` records this process already")
             self.summary = recording.Summary()
             return self
-        if running is not None:
+        if running is not None or _changing:
             raise UsageError("this process is being recorded already, by another gputrace.trace: stop it first")
         wanted = self.instrument
         instruments = choose() if wanted is True else choose(only=() if wanted is False else wanted)
-        session = recording.start_recording(self.path, self.device, max_size=self.max_size, instruments=instruments)
-        try:
-            started = tracer.Tracer(session.folder, session.device, own=True)
-        except OSError as error:
-            recording.discard_recording(session)
-            raise UsageError(f"cannot start to record: {error}") from error
-        self._session, self._tracer, self.summary = session, started, None
-        started.start()
-        atexit.register(self._at_exit)
+        with _Changing():
+            session = recording.start_recording(self.path, self.device, max_size=self.max_size, instruments=instruments)
+            started = None
+            try:
+                started = tracer.Tracer(session.folder, session.device, own=True)
+                started.start()
+                self._session, self._tracer, self.summary = session, started, None
+                atexit.register(self._at_exit)
+            except BaseException as error:  # a signal's handler may raise here, too
+                self._session = self._tracer = None
+                if started is not None and tracer.current() is started:
+                    started.stop(0)
+                recording.discard_recording(session)
+                if isinstance(error, (OSError, RuntimeError)):
+                    raise UsageError(f"cannot start to record: {error}") from error
+                raise
         return self
 
     def stop(self) -> Summary:
         """Write the trace and return what it came to. Calling it again returns the same."""
-        with _starting:
+        with _starting, _Changing():
             return self._stop()
 
     def _stop(self) -> Summary:
