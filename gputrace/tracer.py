@@ -81,6 +81,7 @@ class Tracer:
         self.folder = folder
         self.device = device
         self.own = own
+        self.name = ""  # what the process is called in the trace, if it is set before its first slice is written
         # Now, not at the first flush: by then the program's own folder is where modules are looked for first, and a
         # file of its own may have the name of one that this needs.
         self._format = load_exporter(folder.exporter)
@@ -505,7 +506,7 @@ class Tracer:
         if self._exporter is None:
             self._file = ShardFile(self.folder.shard_path(self.number))
             rank = ranks.identity()
-            name = _process_name() if rank is None else ranks.process_name(rank, self.pid)
+            name = (self.name or _process_name()) if rank is None else ranks.process_name(rank, self.pid)
             command_line, order = [*map(str, sys.orig_argv)], None if rank is None else rank.rank
             if not self.folder.unmasked:
                 command_line = mask(command_line)

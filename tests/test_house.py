@@ -31,6 +31,8 @@ OTHERS = {"click", "cuda", "google", "numpy", "orjson", "perfetto", "rich", "wra
 READERS = tuple(
     f"gputrace.{room}" for room in ("analysis", "checking", "converting", "merging", "plotting", "reading", "table")
 )
+#: Pytest alone imports it.
+TESTING = "gputrace.testing"
 MOST_PICTURE_BYTES = 200_000
 
 
@@ -65,7 +67,7 @@ def test_every_module_but_the_command_line_does_without_other_packages() -> None
     names = [
         name
         for name in modules("gputrace")
-        if not name.startswith(("gputrace.__main__", "gputrace.cli", "gputrace.record.site", *READERS))
+        if not name.startswith(("gputrace.__main__", "gputrace.cli", "gputrace.record.site", TESTING, *READERS))
     ]
     found = imported_by("\n".join(f"import {name}" for name in [*names, *modules("exporters")]))
     assert {"gputrace.profiler", "gputrace.api", "exporters.perfetto"} <= found
