@@ -43,7 +43,7 @@ def load(path: Path, device: str, key: str) -> Baseline | None:
     if stored is None:
         return None
     try:
-        found = Baseline(*(int(stored[name]) for name in Baseline.__slots__))
+        found = Baseline(**{name: int(stored[name]) for name in Baseline.__slots__})
     except (KeyError, TypeError, ValueError):
         found = Baseline(0, 0, 0)
     if found.median_ns <= 0 or found.uncertainty_ns < 0:

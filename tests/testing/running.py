@@ -14,9 +14,13 @@ from tests.record.running import PYTHON, run
 OUTCOMES = {"passed", "failed", "skipped", "error", "xfailed", "xpassed", "interrupted", "unknown"}
 
 
+#: Without the cache's folder, and without plugins of the tests' own environment: hypothesis takes seconds to import.
+PLAIN = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+
+
 def run_pytest(folder: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
     """`pytest ARGUMENTS` in ``folder``."""
-    return run([PYTHON, "-m", "pytest", "-p", "no:cacheprovider", *arguments], folder, **options)
+    return run([PYTHON, "-m", "pytest", *PLAIN, *arguments], folder, **options)
 
 
 def read(path: Path) -> list[Slice]:

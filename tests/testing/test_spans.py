@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.record.running import PYTHON, left_behind, recording, run
-from tests.testing.running import outcomes, per_test, read, run_pytest
+from tests.testing.running import PLAIN, outcomes, per_test, read, run_pytest
 
 SUITE = """
 import os, subprocess, sys
@@ -208,7 +208,7 @@ def test_starts():
     program = """
 import os, sys, pytest
 before = dict(os.environ)
-options = ["-p", "no:cacheprovider", "--gputrace-device", "host", "--gputrace"]
+options = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest", "--gputrace-device", "host", "--gputrace"]
 codes = [pytest.main([*options, f"{n}.pftrace"]) for n in "ab"]
 after = {name: value for name, value in os.environ.items() if name != "PYTEST_VERSION"}
 sys.exit(str((codes, before, after)) if any(codes) or before != after else 0)
@@ -225,7 +225,7 @@ sys.exit(str((codes, before, after)) if any(codes) or before != after else 0)
 
 @pytest.mark.parametrize("option", [[], ["--gputrace", "own.pftrace"], ["-p", "no:gputrace"]])
 def test_under_record_the_tests_are_in_its_trace(suite: Path, option: list[str]) -> None:
-    command = [PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "-n2", *option]
+    command = [PYTHON, "-m", "pytest", *PLAIN, "-n2", *option]
     done = run(recording(*command), suite)
     assert done.returncode == 1
     assert not (suite / "own.pftrace").exists()
