@@ -7,6 +7,7 @@ What is to be taken apart, a part of a trace, packets that become JSON, a table,
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 import gputrace
@@ -197,7 +198,7 @@ def _pass_on(
         if progress:
             progress(done, found.size)
 
-    id = found.recording or os.urandom(16).hex()
+    id = found.recording if re.fullmatch("[0-9a-f]{32}", found.recording) else os.urandom(16).hex()
     facts = _facts(path, found.facts)
     writer = PacketWriter(made, exporter, id, write, limits, os.path.dirname(output), step)
     if found.kind == recognise.PERFETTO:

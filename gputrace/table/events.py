@@ -90,7 +90,7 @@ class Gathered:
 
     def tables(self, base_ns: int = 0) -> tuple[Slices, Instants, Counters, Flows]:
         """All of it, as tables, with ``base_ns`` added to every time; what was gathered is let go of on the way."""
-        strings = Strings(list(self.strings))
+        strings = Strings(["" if text is None else str(text) for text in self.strings])  # JSON may have any value there
         ts, kind, track, name, category, dur = self._columns()
         ts += base_ns
         made = _Made(ts, kind, track, dur)

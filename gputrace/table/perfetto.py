@@ -80,7 +80,12 @@ class PerfettoReader:
         return self.descriptors.tracks()
 
     def _args(self, data: bytes, table: int) -> dict[str, Any]:
-        return self.tables[table].args(pb.TrackEvent.FromString(data).debug_annotations)
+        try:
+            return self.tables[table].args(pb.TrackEvent.FromString(data).debug_annotations)
+        except Exception:  # protobuf's own error
+            if not any(problem.kind == "malformed args" for problem in self.gathered.problems):
+                self.gathered.problem("malformed args", "args of some of its events cannot be parsed")
+            return {}
 
     def _table_number(self, interned: Interned) -> int:
         number = self._table_numbers.get(id(interned))
