@@ -13,7 +13,7 @@ import click
 from gputrace.cli.say import say
 from gputrace.errors import GputraceError, UsageError
 
-_COMMANDS = ("record", "merge", "summary", "check", "convert", "plot", "open", "query", "doctor")
+_COMMANDS = ("record", "merge", "summary", "diff", "check", "convert", "plot", "open", "query", "doctor")
 
 # Exit codes of gputrace's own failures. A recorded command's exit code is passed on whatever it is.
 _FAILED = 1

@@ -6,14 +6,12 @@ import click
 
 from gputrace.cli.say import say
 from gputrace.cli.timeoption import Time
-from gputrace.errors import InputError, UsageError
+from gputrace.cli.traces import read_all
+from gputrace.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gputrace.analysis.summary import Summary
-
-#: Of what could not be read of a trace, so many are told, and the count of the rest.
-_TOLD = 5
 
 
 @click.command(short_help="Sum traces up: spans, steps, GPUs, gaps, ranks.")
@@ -56,16 +54,9 @@ def command(
     from gputrace.analysis.host import WAITS
     from gputrace.analysis.steps import NAMES
     from gputrace.analysis.summary import Options, Summarizer
-    from gputrace.merging.inputs import find
-    from gputrace.table.read import read
 
     if start_ns is not None and end_ns is not None and start_ns >= end_ns:
         raise UsageError("--from is not before --to: nothing lies between them")
-    found = find(inputs)
-    failures = [*found.missing]
-    failures += [
-        f"{path} is a recording's folder: make a trace of it first, by gputrace merge" for path in found.shard_folders
-    ]
     options = Options(
         names=names or None,
         tracks=tracks or None,
@@ -76,22 +67,9 @@ def command(
         steps=steps or NAMES,
     )
     summarizer = Summarizer(options)
-    for path in found.files:
-        try:
-            trace = read(path)
-        except InputError as error:
-            failures.append(str(error))
-            continue
-        except OSError as error:
-            failures.append(f"{path}: {error.strerror}")
-            continue
-        for problem in trace.problems[:_TOLD]:
-            say(str(problem))
-        if len(trace.problems) > _TOLD:
-            say(f"{path}: and {len(trace.problems) - _TOLD:,} more that cannot be read as they stand")
+    failures: list[str] = []
+    for trace in read_all(inputs, failures):
         summarizer.add(trace)
-    for line in failures:
-        say(line)
     summary = summarizer.summary()
     if summary.traces:
         _print(summary, form, top, by == "step")
