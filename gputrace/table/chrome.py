@@ -7,6 +7,9 @@ are, in ns.
 
 from __future__ import annotations
 
+import contextlib
+import gc
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,7 +26,7 @@ from gputrace.table.events import Gathered, Numbers
 _BEGINNING = {"B": gathered.BEGIN, "E": gathered.END, "X": gathered.WHOLE}
 _INSTANTS = frozenset("iIRn")
 _ARROWS = {"s": gathered.FIRST, "t": gathered.STEP, "f": gathered.LAST}
-_KINDS = {
+_KINDS: dict[Any, int] = {
     **_BEGINNING,
     **dict.fromkeys("iIR", gathered.INSTANT),
     **dict.fromkeys("stf", gathered.ARROW),
@@ -48,8 +51,9 @@ class ChromeReader:
 
     def read(self) -> None:
         """All of it. Raises `InputError`."""
-        for batch in self._events.batches():
-            self._take(batch)
+        with _no_collection():
+            for batch in self._events.batches():
+                self._take(batch)
         self.facts = self._events.facts
         for note in self._events.notes:
             self.gathered.problem("damaged", note)
@@ -65,7 +69,10 @@ class ChromeReader:
         return Clocks(*(as_ints([row[k] for row in rows]) for k in range(3)))
 
     def _take(self, batch: list[Event]) -> None:
-        kinds = [_KINDS.get(ph, 0) if isinstance(ph := event.get("ph"), str) else 0 for event in batch]
+        try:
+            kinds = [_KINDS.get(event.get("ph"), 0) for event in batch]
+        except TypeError:  # a list or an object
+            kinds = [_KINDS.get(str(event.get("ph")), 0) for event in batch]
         if 0 in kinds:
             for event, kind in zip(batch, kinds, strict=True):
                 if not kind:
@@ -274,6 +281,18 @@ _EXPLAINED = {
     "bad value": "samples of counters are no numbers, and are left out",
     "unknown phase": "events are of a kind that is not read",
 }
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection meanwhile: it would walk through a million dicts, none of which is in a circle."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _make_plain(event: Event) -> None:
