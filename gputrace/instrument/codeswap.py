@@ -38,8 +38,10 @@ def make({free}):
 
 def swap(
     function: Any, around: Callable[..., Any], *, with_result: bool = False
-) -> tuple[CodeType, Callable[[], None]]:
+) -> tuple[CodeType, Callable[[], bool]]:
     """Have ``with around(...)`` stand around each call of a function; return its new code and what puts the old back.
+
+    That says whether it did: not where another's code stands there by then.
 
     ``around`` gets what the function gets: positional parameters in order, the others by name. It and the context
     manager that it returns must raise nothing. ``with_result``: what the block is entered as is given what the function
@@ -54,9 +56,11 @@ def swap(
     new = _wrapper(old, original, around, with_result)
     function.__code__ = new
 
-    def undo() -> None:
-        if function.__code__ is new:  # else somebody put theirs there, and keeps ours for the original
-            function.__code__ = old
+    def undo() -> bool:
+        if function.__code__ is not new:
+            return False  # somebody put theirs there since, and keeps ours for the original
+        function.__code__ = old
+        return True
 
     return new, undo
 

@@ -37,8 +37,19 @@ class Patch:
         self.value = value
 
 
+_TORCH: Final = "gputrace.instrument.torch"
+
 #: By name, in the order in which they are applied.
-PATCHES: Final[dict[str, Patch]] = {}
+PATCHES: Final[dict[str, Patch]] = {
+    patch.name: patch
+    for patch in (
+        Patch("torch.modules", "torch", f"{_TORCH}.modules:modules", value="how deep in the model"),
+        Patch("torch.autograd", "torch", f"{_TORCH}.training:autograd"),
+        Patch("torch.optim", "torch", f"{_TORCH}.training:optim"),
+        Patch("torch.data", "torch", f"{_TORCH}.training:data"),
+        Patch("torch.ranges", "torch", f"{_TORCH}.ranges:ranges"),
+    )
+}
 
 
 def choose(add: Iterable[str] = (), leave_out: Iterable[str] = (), *, only: Iterable[str] | None = None) -> list[str]:

@@ -14,9 +14,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType
-    from typing import Any, Final
+    from typing import Any, Final, Protocol
 
     from gputrace.instrument.registry import Patch
+
+    class OnCode(Protocol):
+        def __call__(self, code: CodeType, *, wrapper: bool) -> object: ...
+
 
 _ABSENT: Final = object()
 
@@ -52,10 +56,11 @@ class Site:
         self.module = module
         self.value = value
         self.broken = False
-        #: Called with each code that is put into the program's way: for a framework's compiler, say.
-        self.on_code: Callable[[CodeType], object] | None = None
+        #: Called with each code put into the program's way, for a framework's compiler; ``wrapper``: it calls the
+        #: program's function.
+        self.on_code: OnCode | None = None
         self._tell = tell
-        self._undo: list[Callable[[], object]] = []
+        self._undo: list[Callable[[], bool]] = []
 
     def swap(self, function: Any, around: Callable[..., Any], *, with_result: bool = False) -> None:
         """Have ``with around(...)`` stand around each call of a function: see `gputrace.instrument.codeswap.swap`.
@@ -73,13 +78,13 @@ class Site:
                 self.fail(error)
                 return NOTHING
 
+        # Whoever asks whose frame a span was opened in (`gputrace.hot.scope`) sees the function's own name.
+        fenced.__code__ = fenced.__code__.replace(co_name=getattr(function, "__name__", "fenced"))
         code, undo = swap(function, fenced, with_result=with_result)
         self._undo.append(undo)
         if self.on_code is not None:
-            self.on_code(code)
-            self.on_code(fenced.__code__)
-            if hasattr(around, "__code__"):
-                self.on_code(around.__code__)
+            self.on_code(code, wrapper=True)
+            self.on_code(fenced.__code__, wrapper=False)
 
     def spans(self, function: Any, name: str) -> None:
         """A span of this name around each call of a function."""
@@ -90,28 +95,33 @@ class Site:
         before = vars(owner).get(name, _ABSENT)
         setattr(owner, name, value)
 
-        def undo() -> None:
+        def undo() -> bool:
             if vars(owner).get(name, _ABSENT) is not value:
-                return  # somebody put theirs there since, and keeps ours for the original
+                return False  # somebody put theirs there since, and keeps ours for the original
             if before is _ABSENT:
                 delattr(owner, name)
             else:
                 setattr(owner, name, before)
+            return True
 
         self._undo.append(undo)
 
-    def undo_with(self, undo: Callable[[], object]) -> None:
-        """Call ``undo()`` at the end, too."""
+    def undo_with(self, undo: Callable[[], bool]) -> None:
+        """Call ``undo()`` at the end, too. It says whether it is done; if not, it may be asked once more."""
         self._undo.append(undo)
 
     def undo(self) -> None:
-        """Put everything back as it was, the last first. Raises nothing."""
+        """Put everything back as it was, the last first; again, what could not be put back then. Raises nothing."""
         self.broken = True
+        left = []
         while self._undo:
+            undo = self._undo.pop()
             try:
-                self._undo.pop()()
+                if not undo():
+                    left.append(undo)
             except Exception as error:
                 let_through(error)
+        self._undo = left[::-1]
 
     def fail(self, error: BaseException) -> None:
         """The patch does not work here: undo it, and say so once. Raises nothing."""

@@ -1,0 +1,67 @@
+"""`torch.ranges`: ranges that stand in the program already, `record_function`'s and `torch.cuda.nvtx`'s.
+
+They mean what they mean to torch's own profiler, and go on meaning it.
+"""
+
+from __future__ import annotations
+
+from sys import _getframe
+
+from gputrace import hot
+from gputrace.instrument.site import NOTHING
+from gputrace.instrument.torch import prepare
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from gputrace.instrument.site import Site
+
+
+def ranges(site: Site) -> None:
+    """Show the program's own ranges, and not those that torch puts around its own work."""
+    torch = site.module
+    prepare(site, torch)
+    around_ranges(site, torch.autograd.profiler.record_function, lambda name: "" if _is_torchs_own() else name)
+
+
+def _is_torchs_own() -> bool:
+    """Is it torch that opened the range which is being opened?"""
+    frame: Any = _getframe(1)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name == "torch" or (name.startswith("torch.") and name not in _BETWEEN):
+            return True
+        if name not in _BETWEEN and not name.startswith("gputrace."):
+            return False
+        frame = frame.f_back
+    return False
+
+
+#: Modules between a range and whoever wrote it.
+_BETWEEN = frozenset(("contextlib", "torch.autograd.profiler", "torch.utils._contextlib"))
+
+
+def around_ranges(site: Site, record_function: Any, name_of: Callable[[str], str]) -> None:
+    """A span for each ``record_function`` range for which ``name_of(name)`` is not empty."""
+    # By the range's identity, as it may end on another thread. One that never ends goes when its number is used again.
+    open_spans: dict[int, Any] = {}
+
+    # Named so that the span belongs to whoever wrote the `with`: see `gputrace.hot.scope`.
+    def __enter__(range: Any) -> Any:
+        name = name_of(range.name)
+        if name:
+            span: Any = hot.span(name)
+            open_spans[id(range)] = span
+            span.__enter__()
+        return NOTHING
+
+    def __exit__(range: Any, kind: Any, error: Any, trace: Any) -> Any:
+        span = open_spans.pop(id(range), None)
+        if span is not None:
+            span.__exit__(kind, error, trace)
+        return NOTHING
+
+    site.swap(record_function.__enter__, __enter__)
+    site.swap(record_function.__exit__, __exit__)
