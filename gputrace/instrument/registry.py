@@ -47,6 +47,8 @@ PATCHES: Final[dict[str, Patch]] = {
         Patch("torch.autograd", "torch", f"{_TORCH}.training:autograd"),
         Patch("torch.optim", "torch", f"{_TORCH}.training:optim"),
         Patch("torch.data", "torch", f"{_TORCH}.training:data"),
+        Patch("torch.distributed", "torch.distributed.distributed_c10d", f"{_TORCH}.distributed:distributed"),
+        Patch("torch.cuda", "torch", f"{_TORCH}.cuda:cuda"),
         Patch("torch.ranges", "torch", f"{_TORCH}.ranges:ranges"),
     )
 }

@@ -36,11 +36,35 @@ class Nothing:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def result(self, value: Any) -> Any:
-        return value
-
 
 NOTHING: Final = Nothing()
+
+
+class _Returning:
+    """A span whose patch is told what the function returned."""
+
+    __slots__ = ("_returned", "_site", "_span")
+
+    def __init__(self, site: Site, span: Any, returned: Callable[[Any, Any], object]) -> None:
+        self._site = site
+        self._span = span
+        self._returned = returned
+
+    def __enter__(self) -> _Returning:
+        self._span.__enter__()
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._span.__exit__(kind, error, trace)
+
+    def result(self, value: Any) -> Any:
+        if not self._site.broken:
+            try:
+                self._returned(self._span, value)
+            except Exception as error:
+                let_through(error)
+                self._site.fail(error)
+        return value
 
 
 class Site:
@@ -62,10 +86,13 @@ class Site:
         self._tell = tell
         self._undo: list[Callable[[], bool]] = []
 
-    def swap(self, function: Any, around: Callable[..., Any], *, with_result: bool = False) -> None:
+    def swap(
+        self, function: Any, around: Callable[..., Any], returned: Callable[[Any, Any], object] | None = None
+    ) -> None:
         """Have ``with around(...)`` stand around each call of a function: see `gputrace.instrument.codeswap.swap`.
 
-        ``around`` may raise: the patch is undone then, and the function runs as without.
+        ``returned`` is called, inside the block, with what ``around`` returned and what the function did. Either may
+        raise: the patch is undone then, and the function runs as without.
         """
 
         def fenced(*args: Any, **kwargs: Any) -> Any:
@@ -80,11 +107,17 @@ class Site:
 
         # Whoever asks whose frame a span was opened in (`gputrace.hot.scope`) sees the function's own name.
         fenced.__code__ = fenced.__code__.replace(co_name=getattr(function, "__name__", "fenced"))
-        code, undo = swap(function, fenced, with_result=with_result)
+        if returned is None:
+            code, undo = swap(function, fenced)
+        else:
+            code, undo = swap(
+                function, lambda *args, **kwargs: _Returning(self, fenced(*args, **kwargs), returned), with_result=True
+            )
         self._undo.append(undo)
         if self.on_code is not None:
             self.on_code(code, wrapper=True)
-            self.on_code(fenced.__code__, wrapper=False)
+            for inner in (fenced, _Returning.__enter__, _Returning.__exit__, _Returning.result):
+                self.on_code(inner.__code__, wrapper=False)
 
     def spans(self, function: Any, name: str) -> None:
         """A span of this name around each call of a function."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.engine import Engine, assert_clean, slices
+from tests.torch.running import record
 
 RANKS = """
 import os
@@ -47,11 +47,6 @@ if __name__ == "__main__":
         total = sum(float(batch.sum()) for batch in loader)
     assert total == sum(i * i for i in range(64)), total
 """
-
-
-def record(output: Path, *command: str) -> None:
-    words = [sys.executable, "-m", "gputrace", "record", "--device", "host", "-o", str(output), "--", *command]
-    subprocess.run(words, check=True, timeout=100, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("suffix", ["pftrace", "json"])

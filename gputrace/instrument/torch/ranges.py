@@ -5,10 +5,11 @@ They mean what they mean to torch's own profiler, and go on meaning it.
 
 from __future__ import annotations
 
+from _thread import _local
 from sys import _getframe
 
 from gputrace import hot
-from gputrace.instrument.site import NOTHING
+from gputrace.instrument.site import NOTHING, Nothing
 from gputrace.instrument.torch import prepare
 
 TYPE_CHECKING = False
@@ -24,6 +25,12 @@ def ranges(site: Site) -> None:
     torch = site.module
     prepare(site, torch)
     around_ranges(site, torch.autograd.profiler.record_function, lambda name: "" if _is_torchs_own() else name)
+    nvtx = torch.cuda.nvtx
+    marks = _Marks()
+    for function, opened in ((nvtx.range_push, marks.push), (nvtx.range_start, marks.start), (nvtx.mark, marks.mark)):
+        site.swap(function, _Message, opened)
+    site.swap(nvtx.range_pop, marks.pop)
+    site.swap(nvtx.range_end, marks.end)
 
 
 def _is_torchs_own() -> bool:
@@ -37,6 +44,50 @@ def _is_torchs_own() -> bool:
             return False
         frame = frame.f_back
     return False
+
+
+class _Marks:
+    """The nvtx ranges open now: pushed ones by thread, started ones by the number that torch gave them."""
+
+    def __init__(self) -> None:
+        self._pushed = _local()
+        self._started: dict[Any, Any] = {}
+
+    def push(self, message: _Message, depth: Any) -> None:
+        try:
+            stack = self._pushed.stack
+        except AttributeError:
+            stack = self._pushed.stack = []
+        span: Any = hot.span(message.text)
+        stack.append(span)
+        span.__enter__()
+
+    def pop(self) -> Any:
+        stack = getattr(self._pushed, "stack", None)
+        if stack:
+            stack.pop().__exit__(None, None, None)
+        return NOTHING
+
+    def start(self, message: _Message, number: Any) -> None:
+        self._started[number] = hot.window(message.text)
+
+    def end(self, number: Any) -> Any:
+        window = self._started.pop(number, None)
+        if window is not None:
+            window.close()
+        return NOTHING
+
+    def mark(self, message: _Message, returned: Any) -> None:
+        hot.instant(message.text)
+
+
+class _Message(Nothing):
+    """Around a call that gets a message and must succeed first: where nvtx is missing, it raises."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: Any) -> None:
+        self.text = text
 
 
 #: Modules between a range and whoever wrote it.
