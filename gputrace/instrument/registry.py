@@ -43,7 +43,7 @@ _TORCH: Final = "gputrace.instrument.torch"
 PATCHES: Final[dict[str, Patch]] = {
     patch.name: patch
     for patch in (
-        Patch("torch.modules", "torch", f"{_TORCH}.modules:modules", value="how deep in the model"),
+        Patch("torch.modules", "torch", f"{_TORCH}.modules:modules", value="the most dots in a path"),
         Patch("torch.autograd", "torch", f"{_TORCH}.training:autograd"),
         Patch("torch.optim", "torch", f"{_TORCH}.training:optim"),
         Patch("torch.data", "torch", f"{_TORCH}.training:data"),

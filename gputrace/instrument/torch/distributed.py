@@ -81,7 +81,7 @@ def distributed(site: Site) -> None:
         site.swap(function, around, returned)
 
     for name, place in _COLLECTIVES.items():
-        function = getattr(c10d, name, None)
+        function: Any = getattr(c10d, name, None)
         while hasattr(function, "__wrapped__"):  # behind those that log: it has the parameters in their order
             function = function.__wrapped__
         if function is not None:
