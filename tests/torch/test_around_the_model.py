@@ -217,3 +217,14 @@ def test_waits_for_the_device_and_graphs_show_and_fail_as_without_us(tmp_path: P
     assert names(drawn) == ["cuda.synchronize", *calls]
     assert all(each.args["error"] for each in drawn)
     assert all(enclosing(drawn, each) is None for each in drawn)
+
+
+def test_modules_get_windows_on_the_stream_in_use(tmp_path: Path) -> None:
+    from gputrace.devices.simulated import default_gpu
+
+    model = torch.nn.Sequential(torch.nn.ReLU())
+    with gputrace.trace(tmp_path / "t.pftrace", "simulated"), gputrace.use_stream(default_gpu().stream("main")):
+        model(torch.ones(2))
+    drawn = slices(Engine(tmp_path / "t.pftrace"))
+    windows = [each.name for each in drawn if any(step.startswith("GPU ") for step in each.track)]
+    assert windows == ["Sequential", "Sequential.0"]
