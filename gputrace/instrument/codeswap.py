@@ -39,9 +39,8 @@ def make({free}):
 def swap(
     function: Any, around: Callable[..., Any], *, with_result: bool = False
 ) -> tuple[CodeType, Callable[[], bool]]:
-    """Have ``with around(...)`` stand around each call of a function; return its new code and what puts the old back.
-
-    That says whether it did: not where another's code stands there by then.
+    """Have ``with around(...)`` stand around each call of a function; return its new code and what puts the old back,
+    which says whether it did: not where another's code stands there by then.
 
     ``around`` gets what the function gets: positional parameters in order, the others by name. It and the context
     manager that it returns must raise nothing. ``with_result``: what the block is entered as is given what the function

@@ -45,7 +45,7 @@ class _Returning:
 
     __slots__ = ("_returned", "_site", "_span")
 
-    def __init__(self, site: Site, span: Any, returned: Callable[[Any, Any], object]) -> None:
+    def __init__(self, site: Site, span: Any, returned: Callable[[Any, Any], object] | None) -> None:
         self._site = site
         self._span = span
         self._returned = returned
@@ -58,7 +58,7 @@ class _Returning:
         self._span.__exit__(kind, error, trace)
 
     def result(self, value: Any) -> Any:
-        if not self._site.broken:
+        if self._returned is not None and not self._site.broken:
             try:
                 self._returned(self._span, value)
             except Exception as error:
@@ -107,16 +107,15 @@ class Site:
 
         # Whoever asks whose frame a span was opened in (`gputrace.hot.scope`) sees the function's own name.
         fenced.__code__ = fenced.__code__.replace(co_name=getattr(function, "__name__", "fenced"))
-        if returned is None:
-            code, undo = swap(function, fenced)
-        else:
-            code, undo = swap(
-                function, lambda *args, **kwargs: _Returning(self, fenced(*args, **kwargs), returned), with_result=True
-            )
+
+        def returning(*args: Any, **kwargs: Any) -> Any:
+            return _Returning(self, fenced(*args, **kwargs), returned)
+
+        code, undo = swap(function, returning if returned else fenced, with_result=returned is not None)
         self._undo.append(undo)
         if self.on_code is not None:
             self.on_code(code, wrapper=True)
-            for inner in (fenced, _Returning.__enter__, _Returning.__exit__, _Returning.result):
+            for inner in (fenced, returning, _Returning.__enter__, _Returning.__exit__, _Returning.result):
                 self.on_code(inner.__code__, wrapper=False)
 
     def spans(self, function: Any, name: str) -> None:

@@ -21,7 +21,7 @@ import gputrace
 from gputrace import instrument
 from gputrace.instrument.registry import PATCHES
 
-PAIRS = 60
+PAIRS = 20
 STEPS = 3
 
 #: Width, tokens, layers: a model as small as models get, and one as a laptop trains them.

@@ -100,6 +100,8 @@ def distributed(site: Site) -> None:
         finally:
             window.close()
 
+    if site.on_code is not None:
+        site.on_code(wait_and_land.__code__, wrapper=True)
     site.set(c10d.Work, "wait", wait_and_land)
 
 
