@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from importlib.metadata import version
 from pathlib import Path
 
+import gputrace.cli
 from tests.record.running import GPUTRACE, PYTHON, run
 
 
@@ -14,9 +16,12 @@ def test_version(tmp_path: Path) -> None:
 
 def test_help_names_every_command(tmp_path: Path) -> None:
     shown = run([*GPUTRACE, "--help"], tmp_path).stdout
-    for command in (b"record", b"merge", b"convert", b"doctor"):
-        assert command in shown
-        assert b"Usage" in run([*GPUTRACE, command.decode(), "--help"], tmp_path).stdout
+    modules = {path.stem for path in Path(gputrace.cli.__file__).parent.glob("*.py")}
+    commands = [name for name in modules if hasattr(importlib.import_module(f"gputrace.cli.{name}"), "command")]
+    assert len(commands) > 8
+    for command in commands:
+        assert f"\n  {command} ".encode() in shown
+        assert b"Usage" in run([*GPUTRACE, command, "--help"], tmp_path).stdout
 
 
 def test_wrong_calls_are_one_line(tmp_path: Path) -> None:
