@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 import click
 
 from gputrace.cli.outcome import progress_bar, tell_converted
-
-_TIME = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>ns|us|µs|ms|s|min)?")
-_UNIT_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9}
-
-
-class _Time(click.ParamType):  # type: ignore[type-arg] # generic in newer releases alone
-    name = "time"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        match = _TIME.fullmatch(str(value).strip())
-        if match is None:
-            self.fail(f"{value!r} is no time: write 1.5s, 200ms, 30us or 10min", param, ctx)
-        whole, _, digits = match["number"].partition(".")
-        unit_ns = _UNIT_NS[match["unit"] or "s"]
-        ns: int = int(whole) * unit_ns + int(digits or 0) * unit_ns // 10 ** len(digits)
-        return ns
+from gputrace.cli.timeoption import Time
 
 
 @click.command(short_help="Write a trace, or a part of it, in another format.")
-@click.option("--from", "start_ns", type=_Time(), metavar="TIME", help="Only what has not ended by then.")
-@click.option("--to", "end_ns", type=_Time(), metavar="TIME", help="Only what begins before that.")
+@click.option("--from", "start_ns", type=Time(), metavar="TIME", help="Only what has not ended by then.")
+@click.option("--to", "end_ns", type=Time(), metavar="TIME", help="Only what begins before that.")
 @click.option("--track", "tracks", multiple=True, metavar="NAME", help="Only tracks of this name or path.")
 @click.option("--name", "names", multiple=True, metavar="NAME", help="Only slices and instants of this name.")
 @click.option(

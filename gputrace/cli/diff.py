@@ -118,6 +118,7 @@ def _runs(inputs: tuple[str, ...], names: tuple[str, ...], tracks: tuple[str, ..
     runs = Runs()
     for trace in read_all(inputs, failures):
         runs.add(trace.select(names=names or None, tracks=tracks or None) if names or tracks else trace)
+        del trace  # before the next is read
     return runs
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 @click.command(short_help="Sum traces up: spans, steps, GPUs, gaps, ranks.")
 @click.option("--name", "names", multiple=True, metavar="NAME", help="Only spans of this name (* and ? allowed).")
 @click.option("--track", "tracks", multiple=True, metavar="TRACK", help="Only tracks of this name or path (* and ?).")
-@click.option("--from", "start_ns", type=Time(), help="Only what lasts beyond this time of the trace, such as 1.5s.")
-@click.option("--to", "end_ns", type=Time(), help="Only what begins before this time of the trace.")
+@click.option("--from", "start_ns", type=Time(), metavar="TIME", help="Only what has not ended by then: 1.5s, 200ms.")
+@click.option("--to", "end_ns", type=Time(), metavar="TIME", help="Only what begins before that.")
 @click.option("--by", type=click.Choice(["step"]), help="Tell of each step, too.")
 @click.option("--step", "steps", multiple=True, metavar="NAME", help="What steps are called, if not as most are.")
 @click.option(
@@ -44,7 +44,8 @@ def command(
     """Sum traces up, whatever wrote them: gputrace, torch.profiler, viztracer, Perfetto.
 
     TRACE is a trace, a folder of traces or a pattern; Perfetto's format or Chrome's JSON, gzipped or not. Of several,
-    spans of one name and track are summed up together. The exit code is 1 if one of them cannot be read.
+    spans of one name and track are summed up together. TIME counts from each trace's start. The exit code is 1 if one
+    of them cannot be read.
 
     \b
     gputrace summary trace.pftrace
@@ -70,6 +71,7 @@ def command(
     failures: list[str] = []
     for trace in read_all(inputs, failures):
         summarizer.add(trace)
+        del trace  # before the next is read
     summary = summarizer.summary()
     if summary.traces:
         _print(summary, form, top, by == "step")

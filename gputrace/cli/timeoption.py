@@ -6,19 +6,20 @@ import re
 
 import click
 
-_TIME = re.compile(r"(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>ns|us|µs|ms|s|min)")
-_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9}
+_TIME = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>ns|us|µs|ms|s|min)?")
+_UNIT_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9}
 
 
-class Time(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.4
-    """A number and its unit, such as 250ms; an int of ns."""
+class Time(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases alone
+    """A number and its unit, such as 250ms, seconds if it has none; an int of ns."""
 
-    name = "TIME"
+    name = "time"
 
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        match = _TIME.fullmatch(value.strip())
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        match = _TIME.fullmatch(str(value).strip())
         if match is None:
-            self.fail(f"{value!r} is no time: write a number and ns, us, ms, s or min, such as 250ms.", param, ctx)
-        return round(float(match["number"]) * _NS[match["unit"]])
+            self.fail(f"{value!r} is no time: write 1.5s, 200ms, 30us or 10min", param, ctx)
+        whole, _, digits = match["number"].partition(".")
+        unit_ns = _UNIT_NS[match["unit"] or "s"]
+        ns: int = int(whole) * unit_ns + int(digits or 0) * unit_ns // 10 ** len(digits)
+        return ns

@@ -39,6 +39,7 @@ def read_all(arguments: tuple[str, ...], failures: list[str]) -> Iterator[Trace]
         if len(trace.problems) > _TOLD:
             say(f"{path}: and {len(trace.problems) - _TOLD:,} more that cannot be read as they stand")
         yield trace
+        del trace  # before the next is read: two may not fit into memory
 
 
 def _fail(line: str, failures: list[str]) -> None:

@@ -109,7 +109,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_summed_up(tmp_path: Path) -> N
 def test_what_is_asked_for_wrongly(tmp_path: Path) -> None:
     made(tmp_path)
     for arguments, line in (
-        (["--from", "soon"], "'soon' is no time: write a number and ns, us, ms, s or min, such as 250ms."),
+        (["--from", "soon"], "'soon' is no time: write 1.5s, 200ms, 30us or 10min"),
         (["--from", "2s", "--to", "1s"], "--from is not before --to: nothing lies between them"),
     ):
         done = run([*GPUTRACE, "summary", "trace.pftrace", *arguments], tmp_path)
