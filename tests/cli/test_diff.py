@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from gputrace.cli.main import main
 from gputrace.model import SLICE
 from tests.analysis import sql
 from tests.cli.test_record import said
@@ -112,12 +114,29 @@ def test_what_cannot_be_compared_is_no_pass(folder: Path) -> None:
         done = diff(folder, arguments)
         assert (done.returncode, done.stdout) == (2, b"")
         assert len(said(done.stderr)) == 1
-    for arguments in ("base.pftrace", "-- new.pftrace", "base.pftrace base1.pftrace new.pftrace", "a -- b -- c"):
-        done = diff(folder, arguments)
-        assert done.returncode == 2
-        assert "gputrace diff BASE... -- NEW..." in done.stderr.decode()
-    for limit in ("--fail-above much", "--fail-on forward", "--fail-on :5%", "--fail-on forward:x"):
-        assert diff(folder, f"base.pftrace new.pftrace {limit}").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("base.pftrace", "say which traces are which: gputrace diff BASE... -- NEW..."),
+        ("-- new.pftrace", "say which traces are which: gputrace diff BASE... -- NEW..."),
+        ("base.pftrace base1.pftrace new.pftrace", "say which traces are which: gputrace diff BASE... -- NEW..."),
+        ("a -- b -- c", "say which traces are which: gputrace diff BASE... -- NEW..."),
+        ("a b --fail-above much", "'much' is no percentage: write it as 5%."),
+        ("a b --fail-on forward", "'forward' names no span and limit: write NAME:10%."),
+        ("a b --fail-on :5%", "':5%' names no span and limit: write NAME:10%."),
+        ("a b --fail-on forward:x", "'x' is no percentage: write it as 5%."),
+    ],
+)
+def test_what_is_asked_for_wrongly(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: str, told: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gputrace", "diff", *arguments.split()])
+    assert main() == 2
+    seen = capsys.readouterr()
+    assert told in seen.err
+    assert seen.out == ""
 
 
 def test_the_commands_of_the_readme_and_of_its_help(folder: Path) -> None:
