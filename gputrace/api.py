@@ -14,6 +14,7 @@ from gputrace import tracer
 from gputrace.errors import UsageError
 from gputrace.instrument.registry import choose
 from gputrace.record import recording
+from gputrace.record.region import counters_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,10 +59,11 @@ class trace:
     "simulated" or "host". ``max_size`` bounds what the process keeps of host spans that are not written yet, in bytes
     or like "64MB" (None: 32 MB); beyond it spans are not recorded, and counted. The pure twin keeps to a number of
     spans instead. ``instrument``: True for the patches that `gputrace record` applies to frameworks, too, False for
-    none, or their names. Starting raises `UsageError` (unknown suffix, device or instrument, no size, or something
-    records already), `OutputError` (the path cannot be written) and `NoDriver`. Stopping waits at most 10 s for the
-    device, raises `OutputError` if the trace cannot be written, and returns a summary, also in ``summary``. Under
-    ``gputrace record`` the command's own recording goes on and this one writes nothing: the summary's path is empty.
+    none, or their names. ``counters``: how often to read those of the process and of its GPUs, or "off". Starting
+    raises `UsageError` (unknown suffix, device or instrument, no size, no time, or something records already),
+    `OutputError` (the path cannot be written) and `NoDriver`. Stopping waits at most 10 s for the device, raises
+    `OutputError` if the trace cannot be written, and returns a summary, also in ``summary``. Under ``gputrace record``
+    the command's own recording goes on and this one writes nothing: the summary's path is empty.
     """
 
     def __init__(
@@ -71,11 +73,13 @@ class trace:
         *,
         max_size: int | str | None = None,
         instrument: bool | Iterable[str] = True,
+        counters: str = "100ms",
     ) -> None:
         self.path = os.fspath(path)
         self.device = device
         self.max_size = max_size
         self.instrument = instrument
+        self.counters = counters
         self.summary: Summary | None = None
         self._session: recording.Session | None = None
         self._tracer: tracer.Tracer | None = None
@@ -96,8 +100,11 @@ class trace:
             raise UsageError("this process is being recorded already, by another gputrace.trace: stop it first")
         wanted = self.instrument
         instruments = choose() if wanted is True else choose(only=() if wanted is False else wanted)
+        options = counters_options(self.counters)
         with _Changing():
-            session = recording.start_recording(self.path, self.device, max_size=self.max_size, instruments=instruments)
+            session = recording.start_recording(
+                self.path, self.device, max_size=self.max_size, instruments=instruments, options=options
+            )
             started = None
             try:
                 started = tracer.Tracer(session.folder, session.device, own=True)

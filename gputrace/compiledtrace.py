@@ -287,7 +287,7 @@ class CompiledDeviceTrace(DeviceTrace):
 
     def _new_line(self, stream: Stream, order: int) -> CompiledLine:
         def open_lane(index: int) -> Any:
-            return self._writing.describe(self._tracks.stream(self._group_track(), stream.name, order))
+            return self._writing.describe(self._tracks.stream(self.group_track(), stream.name, order))
 
         return CompiledLine(self._core.queue(stream.native, stream.handle, stream.handle, open_lane))
 

@@ -364,7 +364,7 @@ class DeviceTrace:
                     at_ns = before.host_ns(earliest)
                     error = max(error, before.error_ns(earliest))
             at_ns = self._counter_ns = max(at_ns, self._counter_ns)
-            group = self._group_track()
+            group = self.group_track()
             if self._uncertainty is None or self._skew is None:
                 self._uncertainty = self._tracks.counter("clock uncertainty", "ns", group)
                 self._skew = self._tracks.counter("clock skew", "ppm", group)
@@ -376,7 +376,8 @@ class DeviceTrace:
             self._told_pieces += 1
         self._told_pieces = total
 
-    def _group_track(self) -> Track:
+    def group_track(self) -> Track:
+        """The device's own row, which holds its streams and counters."""
         if self._group is None:
             self._group = self._tracks.group(self.device)
         return self._group

@@ -139,7 +139,7 @@ class PureDeviceTrace(DeviceTrace):
         device = self.device
         queue = StreamQueue(stream.native, stream.handle, device.record_raw, device.capturing_raw, self.free, self.make)
         timeline = StreamTimeline(
-            lambda index: self._tracks.stream(self._group_track(), stream.name, order), self._around.counts
+            lambda index: self._tracks.stream(self.group_track(), stream.name, order), self._around.counts
         )
         return PureLine(queue, timeline)
 

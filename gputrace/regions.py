@@ -87,6 +87,11 @@ class Regions:
                 self._switch(False)
         self.resume_timer()
 
+    @property
+    def on(self) -> bool:
+        """Is the process recorded now?"""
+        return self._on
+
     def end(self) -> None:
         """The recording is over: nothing is switched any more."""
         with self._lock:

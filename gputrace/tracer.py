@@ -20,6 +20,7 @@ from gputrace.fence import let_through
 from gputrace.masking import mask
 from gputrace.model import Exporter, Process
 from gputrace.regions import Region, Regions
+from gputrace.sampling import Sampler
 from gputrace.shardfile import ShardFile
 from gputrace.timeline import Counts
 from gputrace.tracks import Counters, Tracks
@@ -95,9 +96,11 @@ class Tracer:
         self._devices: dict[int, DeviceTrace] = {}
         self._ambient: dict[tuple[int, int, int], Any] = {}
         self._tracks = Tracks(self._open_exporter)
-        self._given: deque[tuple[str, int, int | float, str]] = deque(maxlen=MOST_GIVEN)
-        self._counters = Counters(self._tracks)
+        self._given: deque[tuple[str, int, int | float, str, Device | None]] = deque(maxlen=MOST_GIVEN)
+        self._counters: dict[int, Counters] = {}  # by device; our own
         self.regions = Regions(Region(folder.options, folder.recording.base_ns), _switch, self.give)
+        period_ns = int(folder.options.get("counters_ns", 0))  # type: ignore[arg-type]
+        self._sampler = Sampler(period_ns, self.give, self._gpus, self._is_recording, self.tell)
         self._exporter: Exporter | None = None
         self._file: ShardFile | None = None
         self._broken = False
@@ -182,6 +185,7 @@ class Tracer:
     def _end(self, deadline_s: float) -> None:
         if not self._finished:
             self.regions.end()
+            self._sampler.close()
         with self._cycle_lock:
             if self._finished:
                 self._let_go()
@@ -213,6 +217,7 @@ class Tracer:
         held: list[Any] = []
         self._forks.append((get_ident(), held))
         self.regions.stop_timer()
+        self._sampler.stop()
         try:
             self._host.set_hurried(True)
             self._collector.stop(FORK_DEADLINE_S)
@@ -311,10 +316,29 @@ class Tracer:
             return
         if self._collector.start():
             self._collector.ring()
+            self._sampler.start()
 
-    def give(self, name: str, ts_ns: int, value: int | float, unit: str = "") -> None:
-        """A value of a counter of our own, drawn once anything of the program's is. As `gputrace.counter` takes it."""
-        self._given.append((name, ts_ns, value, unit))
+    def give(self, name: str, ts_ns: int, value: int | float, unit: str = "", device: Device | None = None) -> None:
+        """A value of a counter of our own, drawn once anything of the program's is. ``device``: of which one; None for
+        the process.
+        """
+        self._given.append((name, ts_ns, value, unit, device))
+
+    def _gpus(self) -> list[Device]:
+        """The CUDA devices that the program's spans use, a context each."""
+        return [trace.device for trace in self._devices_now() if trace.device.kind == "cuda" and trace.lost is None]
+
+    def _is_recording(self) -> bool:
+        return self.regions.on and not self._broken
+
+    def _draw_given(self) -> None:
+        for _ in range(len(self._given)):
+            name, ts_ns, value, unit, device = self._given.popleft()
+            key = id(device)
+            if key not in self._counters:
+                group = None if device is None else self._devices[key].group_track()
+                self._counters[key] = Counters(self._tracks, group)
+            self._counters[key].write([(name, ts_ns, value, unit)])
 
     # The collector's side.
 
@@ -370,7 +394,7 @@ class Tracer:
         for device in self._devices_now():
             device.flush(self._tracks.write)
         if self._exporter is not None and self._file is not None:
-            self._counters.write([self._given.popleft() for _ in range(len(self._given))])
+            self._draw_given()
             self._host.before_flush(self._file)
             self._exporter.flush()
             self._host.after_flush(self._file)

@@ -81,10 +81,13 @@ class Tracks:
 
 
 class Counters:
-    """The rows of counters: one a name, whichever thread gave the value, in order of time."""
+    """The rows of counters: one a name, whichever thread gave the value, in order of time. ``group`` holds them; None:
+    the process.
+    """
 
-    def __init__(self, tracks: Tracks) -> None:
+    def __init__(self, tracks: Tracks, group: Track | None = None) -> None:
         self._tracks = tracks
+        self._group = group
         self._rows: dict[str, tuple[Track, list[int]]] = {}
 
     def write(self, samples: Iterable[tuple[str, int, int | float, str]]) -> None:
@@ -92,7 +95,7 @@ class Counters:
         edges: dict[str, list[Edge]] = {}
         for name, ts, value, unit in samples:
             if name not in self._rows:
-                self._rows[name] = (self._tracks.counter(name, unit), [0])
+                self._rows[name] = (self._tracks.counter(name, unit, self._group), [0])
             last = self._rows[name][1]
             last[0] = max(last[0], ts)
             edges.setdefault(name, []).append((last[0], COUNTER, value, None, 0, 0))

@@ -13,7 +13,7 @@ from gputrace.errors import GputraceError
 from gputrace.instrument.registry import choose
 from gputrace.record import environment, launch
 from gputrace.record.recording import Session, discard_recording, finish_recording, start_recording
-from gputrace.record.region import region_options
+from gputrace.record.region import counters_options, region_options
 
 _SNAPSHOT_EVERY_S = 10.0
 
@@ -57,6 +57,13 @@ _SNAPSHOT_EVERY_S = 10.0
 @click.option("--delay", metavar="TIME", help="Record from so long after the start on, like 10s.")
 @click.option("--duration", metavar="TIME", help="Record for so long, like 30s; the program goes on.")
 @click.option("--steps", metavar="A:B", help="Record from step A up to step B; gputrace.step() ends a step.")
+@click.option(
+    "--counters",
+    default="100ms",
+    show_default=True,
+    metavar="TIME|off",
+    help="How often to read memory, CPU and GPU counters.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Say only what went wrong.")
 @click.argument("arguments", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] COMMAND...")
 def command(
@@ -69,6 +76,7 @@ def command(
     delay: str | None,
     duration: str | None,
     steps: str | None,
+    counters: str,
     quiet: bool,
     arguments: tuple[str, ...],
 ) -> int:
@@ -86,7 +94,7 @@ def command(
         unmasked=unmasked,
         max_size=max_size,
         instruments=instruments,
-        options=region_options(delay, duration, steps),
+        options=region_options(delay, duration, steps) | counters_options(counters),
     )
     if session.renamed and not quiet:
         say(session.renamed)

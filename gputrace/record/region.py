@@ -10,6 +10,8 @@ from gputrace.errors import UsageError
 _UNITS_NS = {"": 1e9, "s": 1e9, "ms": 1e6, "us": 1e3, "m": 60e9, "min": 60e9, "h": 3600e9}
 MOST_NS = 366 * 86_400 * 10**9
 MOST_DIGITS = 15
+#: NVML itself looks no more often.
+LEAST_PERIOD_NS = 10_000_000
 
 
 def region_options(delay: str | None, duration: str | None, steps: str | None) -> dict[str, int | str]:
@@ -55,6 +57,19 @@ def duration_in_ns(text: str, option: str) -> int:
     if ns > MOST_NS:
         raise UsageError(f"{option} {text} is more than a year: write it like 500ms, 10s or 2m")
     return round(ns)
+
+
+def counters_options(every: str) -> dict[str, int | str]:
+    """What every process is told of its counters: read every so often, or never for "off".
+
+    Raises `UsageError` for what is neither, and for more often than `LEAST_PERIOD_NS`.
+    """
+    if every.strip().lower() == "off":
+        return {}
+    period_ns = duration_in_ns(every, "--counters")
+    if period_ns < LEAST_PERIOD_NS:
+        raise UsageError(f"--counters {every} is too often: give 10ms or more, or off")
+    return {"counters_ns": period_ns}
 
 
 def _steps(text: str) -> tuple[int, int | None]:

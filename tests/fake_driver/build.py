@@ -1,4 +1,4 @@
-"""Builds the stand-in `libcuda.so.1` once for each version of its source, with the machine's C compiler."""
+"""Builds the stand-ins for `libcuda.so.1` and NVML once for each version of their sources, with the machine's `cc`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ HERE = Path(__file__).parent
 SOURCE = HERE / "src"
 CACHE = HERE / "build"
 NAME = "libcuda.so.1"
+NVML = "libnvidia-ml.so.1"
 FLAGS = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden"]
-LINK = [f"-Wl,-soname,{NAME}", "-Wl,-z,defs", "-lm", "-lpthread"]
+LINK = ["-Wl,-z,defs", "-lm", "-lpthread"]
 
 
 class NoCompiler(Exception):
@@ -25,13 +26,15 @@ class NoCompiler(Exception):
 
 
 def library_path() -> Path:
-    """The library, built if need be. Safe for processes that ask at once: a build is renamed into place whole.
+    """The driver's library, built if need be, NVML's beside it.
+
+    Safe for processes that ask at once: a build is renamed into place whole.
 
     Raises `NoCompiler` without a `cc`, and `subprocess.CalledProcessError` (its text on stderr) if it fails.
     """
-    sources = sorted(SOURCE.glob("*.c"))
+    libraries = {NAME: sorted(SOURCE.glob("*.c")), NVML: sorted(SOURCE.glob("nvml/*.c"))}
     digest = hashlib.sha256(" ".join(FLAGS + LINK).encode())
-    for path in sorted(SOURCE.iterdir()):
+    for path in sorted(path for path in SOURCE.rglob("*") if path.is_file()):
         digest.update(path.name.encode() + path.read_bytes())
     folder = CACHE / digest.hexdigest()[:16]
     if not (folder / NAME).exists():
@@ -40,10 +43,12 @@ def library_path() -> Path:
             raise NoCompiler("no C compiler: install gcc or clang as `cc`, or name one in CC")
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as made:
-            command = [*compiler, *FLAGS, "-o", f"{made}/{NAME}", *map(str, sources), *LINK]
-            subprocess.run(command, check=True)
+            for name, sources in libraries.items():
+                command = [*compiler, *FLAGS, "-o", f"{made}/{name}", *map(str, sources), f"-Wl,-soname,{name}", *LINK]
+                subprocess.run(command, check=True)
             folder.mkdir(exist_ok=True)
-            os.replace(f"{made}/{NAME}", folder / NAME)
+            for name in (NVML, NAME):  # the one that is asked for comes last
+                os.replace(f"{made}/{name}", folder / name)
     return folder / NAME
 
 

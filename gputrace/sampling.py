@@ -1,0 +1,170 @@
+"""What a process uses while it is recorded, read every so often on one thread: memory, CPU, and its GPUs by NVML.
+
+It knows neither spans nor the trace: it hands values to its owner. Nothing is imported before a GPU is in use.
+"""
+
+from __future__ import annotations
+
+import os
+from time import process_time_ns
+
+from gputrace.collector import Collector
+from gputrace.descriptors import OwnFile
+from gputrace.hostclock import now_ns
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, Final
+
+    from gputrace.devices.base import Device
+
+    #: Takes a counter's value: name, host time in ns, value, unit, and the device it is of, None for the process.
+    Give = Callable[[str, int, int | float, str, Device | None], None]
+    #: A counter of a GPU: name, unit, and what reads it, given the nvml module and the GPU's handle there.
+    Metric = tuple[str, str, Callable[[Any, Any], int | float]]
+
+FORK_DEADLINE_S: Final = 2.0
+#: How often a GPU may refuse a counter before it is asked no more: one that it has not, it never has.
+REFUSALS: Final = 3
+METRICS: Final[list[Metric]] = [
+    ("utilisation", "percent", lambda nvml, gpu: nvml.device_get_utilization_rates(gpu).gpu),
+    ("memory used", "bytes", lambda nvml, gpu: nvml.device_get_memory_info_v2(gpu).used),
+    ("power", "W", lambda nvml, gpu: nvml.device_get_power_usage(gpu) / 1000),
+    ("SM clock", "MHz", lambda nvml, gpu: nvml.device_get_clock_info(gpu, nvml.ClockType.CLOCK_SM)),
+    ("memory clock", "MHz", lambda nvml, gpu: nvml.device_get_clock_info(gpu, nvml.ClockType.CLOCK_MEM)),
+    (
+        "temperature",
+        "°C",
+        lambda nvml, gpu: nvml.device_get_temperature_v(gpu, nvml.TemperatureSensors.TEMPERATURE_GPU),
+    ),
+    # A set of bits: see nvmlClocksEventReasons in NVML's manual. 1 is an idle GPU, 4 its power cap, 32 and 64 heat.
+    ("throttle reasons", "", lambda nvml, gpu: nvml.device_get_current_clocks_event_reasons(gpu)),
+    # Each of these takes NVML 20 ms.
+    (
+        "PCIe sent",
+        "KB/s",
+        lambda nvml, gpu: nvml.device_get_pcie_throughput(gpu, nvml.PcieUtilCounter.PCIE_UTIL_TX_BYTES),
+    ),
+    (
+        "PCIe received",
+        "KB/s",
+        lambda nvml, gpu: nvml.device_get_pcie_throughput(gpu, nvml.PcieUtilCounter.PCIE_UTIL_RX_BYTES),
+    ),
+]
+
+
+class Sampler:
+    """Reads on a thread of its own, every ``period_ns``, from `start` to `stop`; with 0, never.
+
+    ``give`` takes the values; ``gpus()`` are the CUDA devices in use; ``wanted()`` says whether anything is recorded
+    now; ``tell(text)`` tells the user, once. Methods raise nothing.
+    """
+
+    def __init__(
+        self,
+        period_ns: int,
+        give: Give,
+        gpus: Callable[[], Iterable[Device]],
+        wanted: Callable[[], bool],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._give = give
+        self._gpus = gpus
+        self._wanted = wanted
+        self._tell = tell
+        self._thread = Collector(self.sample, period_ns / 1e9) if period_ns else None
+        self._cpu: tuple[int, int] | None = None  # CPU time and host time of the last look, in ns
+        self._nvml: Any = None
+        self._closed = False  # there is no NVML here
+        self._known: dict[str, list[Metric]] = {}  # what each GPU can say, by uuid
+        self._handles: dict[str, Any] = {}
+        self._refused: dict[tuple[str, str], int] = {}
+
+    def start(self) -> None:
+        """Have the thread run, unless it does."""
+        if self._thread is not None and not self._thread.running:
+            self._cpu = None
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Have no thread here. It ends with the value that it is reading."""
+        if self._thread is not None:
+            self._thread.stop(FORK_DEADLINE_S)
+
+    def close(self) -> None:
+        """The recording is over."""
+        self.stop()
+        if self._nvml is not None:
+            try:
+                self._nvml.shutdown()
+            except Exception:
+                pass  # nobody reads it any more
+            self._nvml = None
+
+    def sample(self) -> None:
+        """Read everything once."""
+        if not self._wanted():
+            self._cpu = None  # a pause is no part of what is averaged
+            return
+        self._sample_process()
+        seen = set()
+        for device in self._gpus():
+            uuid = str(device.labels.get("uuid", ""))
+            if uuid not in seen and self._nvml_is_here():  # one that has two contexts is one GPU
+                seen.add(uuid)
+                self._sample_gpu(device, uuid)
+
+    def _sample_process(self) -> None:
+        try:
+            self._give("memory used", now_ns(), resident_bytes(), "bytes", None)
+        except (OSError, ValueError, IndexError):
+            pass  # not Linux, or /proc is out of reach
+        before, now = self._cpu, (process_time_ns(), now_ns())
+        self._cpu = now
+        if before is not None and now[1] > before[1]:
+            self._give("CPU used", now[1], round(100 * (now[0] - before[0]) / (now[1] - before[1]), 1), "percent", None)
+
+    def _sample_gpu(self, device: Device, uuid: str) -> None:
+        if uuid not in self._known:
+            self._known[uuid] = self._find(device, uuid)
+        for metric in list(self._known[uuid]):
+            name, unit, read = metric
+            try:
+                value = read(self._nvml, self._handles[uuid])
+            except Exception:
+                count = self._refused[uuid, name] = self._refused.get((uuid, name), 0) + 1
+                if count >= REFUSALS:
+                    self._known[uuid].remove(metric)
+            else:
+                self._give(name, now_ns(), value, unit, device)
+
+    def _find(self, device: Device, uuid: str) -> list[Metric]:
+        try:
+            self._handles[uuid] = self._nvml.device_get_handle_by_uuid(uuid)
+        except Exception as error:
+            self._tell(f"no counters of GPU {device.ordinal}: NVML does not know it: {error}")
+            return []
+        return list(METRICS)
+
+    def _nvml_is_here(self) -> bool:
+        """Open NVML the first time. The bindings take 0.2 s to import: nobody pays that before a GPU is in use."""
+        if self._nvml is None and not self._closed:
+            try:
+                nvml: Any = __import__("cuda.bindings.nvml", fromlist=["init_v2"])
+                nvml.init_v2()
+                self._nvml = nvml
+            except Exception as error:  # the binding's own errors have no common base
+                self._closed = True
+                self._tell(f"no GPU counters: NVML cannot be used: {error}")
+        return self._nvml is not None
+
+
+def resident_bytes() -> int:
+    """How much of this process's memory is in RAM. Linux. Raises OSError, ValueError or IndexError elsewhere."""
+    file = OwnFile("/proc/self/statm", os.O_RDONLY)
+    try:
+        text = os.read(file.descriptor, 200) if file.ours() else b""
+    finally:
+        file.close()
+    return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,202 @@
+"""Counters of the process and its GPUs: every value read is drawn, in order; what cannot be read is left out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import gputrace
+from gputrace import tracer
+from gputrace.errors import UsageError
+from gputrace.record.region import counters_options
+from gputrace.sampling import resident_bytes
+from tests.engine import Engine, assert_clean, counters, slices
+from tests.fake_driver import environment, on_fake_driver, require
+from tests.fake_driver.isolated import ROOT
+from tests.recorded import EXPORTERS, Run, recording
+
+FAST = {"counters_ns": 10_000_000}
+everywhere = pytest.mark.parametrize("suffix", EXPORTERS)
+
+#: Opens a span on a stream of the fake driver and waits for so many readings of each GPU counter.
+ON_GPU = """
+import time, gputrace
+from cuda.bindings import driver
+driver.cuInit(0)
+context = driver.cuDevicePrimaryCtxRetain(1)[1]
+driver.cuCtxSetCurrent(context)
+stream = driver.cuStreamCreate(1)[1]
+from gputrace import tracer
+given = tracer.current().give
+def give(name, *rest):
+    values.append(name)
+    given(name, *rest)
+values = []
+tracer.current()._sampler._give = give
+with gputrace.span("work", stream=stream):
+    pass
+end_s = time.monotonic() + 60
+while values.count(LAST) < 3:
+    assert time.monotonic() < end_s
+    with gputrace.span("waiting"):
+        time.sleep(0.001)
+"""
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end_s
+        time.sleep(0.001)
+
+
+def of(run: Run, name: str) -> list[float]:
+    """The values of a counter; JSON has the unit in its name."""
+    return [value for track, samples in run.counters.items() if track[-1].startswith(name) for _, value in samples]
+
+
+@everywhere
+def test_the_process_shows_its_memory_and_cpu(tmp_path: Path, suffix: str) -> None:
+    with recording(tmp_path, suffix=suffix, options=FAST) as run:
+        current = tracer.current()
+        assert current is not None
+        names: list[str] = []
+        given = current.give
+        current._sampler._give = lambda name, *rest: (names.append(name), given(name, *rest))[1]
+        with gputrace.span("work"):
+            before = resident_bytes()
+            kept = bytearray(os.urandom(64 << 20))
+            count = names.count("memory used")
+            wait_until(lambda: names.count("memory used") > count + 1 and names.count("CPU used") > 2)
+        del kept
+    memory = of(run, "memory used")
+    assert max(memory) > before + (60 << 20)
+    assert len(memory) == names.count("memory used")
+    assert len(of(run, "CPU used")) == names.count("CPU used")
+    assert max(of(run, "CPU used")) > 0
+    assert [each.name for each in run.slices] == ["work"]
+    assert all(len(each.track) == 2 for each in run.slices)  # the sampler has no row
+
+
+def test_nothing_is_read_where_nothing_is_recorded(tmp_path: Path) -> None:
+    with recording(tmp_path, options=FAST) as run:
+        current = tracer.current()
+        assert current is not None
+        sampler = current._sampler
+        assert sampler._thread is not None
+        assert not sampler._thread.running  # no span yet
+        with gputrace.span("a"):
+            wait_until(lambda: bool(current._given) or bool(current._counters))
+        gputrace.pause()
+        sampler.stop()
+        given = len(current._given)
+        sampler.sample()
+        assert len(current._given) <= given
+    assert not sampler._thread.running
+    assert [each.name for each in run.slices] == ["a"]
+
+
+def test_off_is_off(tmp_path: Path) -> None:
+    assert counters_options("off") == {}
+    with recording(tmp_path) as run, gputrace.span("a"):
+        current = tracer.current()
+        assert current is not None
+        assert current._sampler._thread is None
+    assert run.counters == {}
+
+
+def test_a_fork_finds_no_thread_of_it_and_it_goes_on(tmp_path: Path) -> None:
+    with recording(tmp_path, "host", options=FAST) as run:
+        current = tracer.current()
+        assert current is not None
+        thread = current._sampler._thread
+        assert thread is not None
+        with gputrace.span("before"):
+            wait_until(lambda: thread.running)
+        current.pause_for_fork()
+        assert not thread.running
+        current.resume_after_fork()
+        with gputrace.span("after"):
+            wait_until(lambda: thread.running)
+    assert {each.name for each in run.slices} == {"before", "after"}
+
+
+@pytest.mark.parametrize("written", ["1ms", "0s"])
+def test_too_often_is_refused(written: str) -> None:
+    with pytest.raises(UsageError, match=r"is too often: give 10ms or more, or off"):
+        counters_options(written)
+
+
+def test_what_is_no_time_is_refused_where_recording_starts(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--counters 'often' is no time"):
+        gputrace.trace(tmp_path / "t.json", "host", counters="often").start()
+    assert os.listdir(tmp_path) == []
+
+
+def record_on_fake(path: Path, output: str, last: str, **settings: str) -> str:
+    """Record `ON_GPU` until there are three readings of a counter; what `record` said."""
+    require()
+    env = environment(devices=2) | {"PYTHONPATH": str(ROOT), **settings}
+    command = [sys.executable, "-m", "gputrace.cli.main", "record", "--device", "cuda", "--counters", "10ms"]
+    command += ["-o", str(path / output), "--", sys.executable, "-c", ON_GPU.replace("LAST", repr(last))]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("suffix", [".pftrace", ".json"])
+def test_a_gpus_readings_are_under_its_row_one_by_one(tmp_path: Path, suffix: str) -> None:
+    record_on_fake(tmp_path, f"t{suffix}", "PCIe received")
+    engine = Engine(tmp_path / f"t{suffix}")
+    assert_clean(engine)
+    found = {
+        track[-1].partition(" value")[0]: [value for _, value in samples]
+        for track, samples in counters(engine).items()
+        if any(step.startswith("GPU 1") for step in track) or suffix == ".json"
+    }
+    # Of the second GPU, the nth reading is 2000 + n: none is missing, none is another's.
+    for name in ("SM clock", "memory clock", "temperature", "throttle reasons", "PCIe sent", "PCIe received"):
+        [values] = [values for title, values in found.items() if title.startswith(name)]
+        assert values == [2001 + n for n in range(len(values))], name
+        assert len(values) >= 3
+    [power] = [values for title, values in found.items() if title.startswith("power")]
+    assert power == [(2001 + n) / 1000 for n in range(len(power))]
+    [used] = [values for title, values in found.items() if title.startswith("utilisation")]
+    assert used == [(1 + n) % 100 for n in range(len(used))]
+    assert "work" in {each.name for each in slices(engine)}
+
+
+def test_what_a_gpu_has_not_is_left_out(tmp_path: Path) -> None:
+    refuse = "nvmlDeviceGetPowerUsage;nvmlDeviceGetTemperatureV"
+    said = record_on_fake(tmp_path, "t.pftrace", "PCIe received", FAKE_NVML_REFUSE=refuse)
+    names = {track[-1] for track in counters(Engine(tmp_path / "t.pftrace"))}
+    assert {"SM clock", "PCIe received", "CPU used"} <= names
+    assert not {"power", "temperature"} & names
+    assert "NVML" not in said
+
+
+def test_no_nvml_is_told_once_and_the_rest_goes_on(tmp_path: Path) -> None:
+    said = record_on_fake(tmp_path, "t.pftrace", "CPU used", FAKE_NVML_REFUSE="nvmlInit_v2")
+    assert said.count("no GPU counters: NVML cannot be used") == 1
+    engine = Engine(tmp_path / "t.pftrace")
+    assert {"memory used", "CPU used"} <= {track[-1] for track in counters(engine)}
+    assert "work" in {each.name for each in slices(engine)}
+
+
+@on_fake_driver()
+def test_nothing_is_imported_before_a_gpu_is_in_use() -> None:
+    import tempfile
+
+    sys.modules.pop("cuda.bindings.nvml", None)
+    with tempfile.TemporaryDirectory() as folder, recording(Path(folder), "cuda", options=FAST):
+        current = tracer.current()
+        assert current is not None
+        with gputrace.span("on the host"):
+            wait_until(lambda: bool(current._given) or bool(current._counters))
+        assert "cuda.bindings.nvml" not in sys.modules
