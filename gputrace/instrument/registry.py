@@ -50,6 +50,7 @@ PATCHES: Final[dict[str, Patch]] = {
         Patch("torch.distributed", "torch.distributed.distributed_c10d", f"{_TORCH}.distributed:distributed"),
         Patch("torch.cuda", "torch", f"{_TORCH}.cuda:cuda"),
         Patch("torch.ranges", "torch", f"{_TORCH}.ranges:ranges"),
+        Patch("nvtx.ranges", "nvtx", "gputrace.instrument.nvtx_ranges:ranges"),
     )
 }
 
