@@ -87,15 +87,13 @@ class Sampler:
             self._cpu = None
             self._thread.start()
 
-    def stop(self) -> None:
-        """Have no thread here. It ends with the value that it is reading."""
-        if self._thread is not None:
-            self._thread.stop(FORK_DEADLINE_S)
+    def stop(self) -> bool:
+        """Have no thread here; it ends with what it is reading. False if that takes too long."""
+        return self._thread is None or self._thread.stop(FORK_DEADLINE_S)
 
     def close(self) -> None:
         """The recording is over."""
-        self.stop()
-        if self._nvml is not None:
+        if self.stop() and self._nvml is not None:
             try:
                 self._nvml.shutdown()
             except Exception:

@@ -51,6 +51,7 @@ PATCHES: Final[dict[str, Patch]] = {
         Patch("torch.cuda", "torch", f"{_TORCH}.cuda:cuda"),
         Patch("torch.ranges", "torch", f"{_TORCH}.ranges:ranges"),
         Patch("nvtx.ranges", "nvtx", "gputrace.instrument.nvtx_ranges:ranges"),
+        Patch("python.gc", "sys", "gputrace.instrument.gc_pauses:pauses", default=False),
     )
 }
 
