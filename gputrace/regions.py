@@ -90,7 +90,7 @@ class Regions:
     @property
     def on(self) -> bool:
         """Is the process recorded now?"""
-        return self._on
+        return self._on and not self._over
 
     def end(self) -> None:
         """The recording is over: nothing is switched any more."""
