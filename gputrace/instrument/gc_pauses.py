@@ -30,5 +30,10 @@ def pauses(site: Site) -> None:
             let_through(error)
             site.fail(error)
 
+    def undo() -> bool:
+        if look in gc.callbacks:
+            gc.callbacks.remove(look)
+        return True
+
     gc.callbacks.append(look)
-    site.undo_with(lambda: gc.callbacks.remove(look))
+    site.undo_with(undo)
