@@ -1,0 +1,137 @@
+"""The examples for CI services: they are what the services' schemas ask for, and their scripts do what they say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+CI = ROOT / "examples" / "ci"
+ACTION = CI / "github" / "gpu-trace" / "action.yml"
+PROGRAM = """
+import sys, time
+import gputrace
+for _ in range(30):
+    with gputrace.span("step"):
+        time.sleep({seconds})
+sys.exit({code})
+"""
+
+
+@pytest.mark.parametrize(
+    ("schema", "file"),
+    [
+        ("vendor.github-actions", ACTION),
+        ("vendor.github-workflows", CI / "github" / "workflow.yml"),
+        ("vendor.gitlab-ci", CI / "gitlab.yml"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else each.name,
+)
+def test_the_service_s_schema(schema: str, file: Path) -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+class Job:
+    """A job on a machine of its own folder, whose steps are run as the service would run them."""
+
+    def __init__(self, folder: Path, **inputs: str) -> None:
+        self.folder = folder
+        declared = yaml.safe_load(ACTION.read_text())
+        self.steps = {step["name"]: step for step in declared["runs"]["steps"]}
+        self.values = {f"inputs.{name}": str(each.get("default", "")) for name, each in declared["inputs"].items()}
+        self.values |= {f"inputs.{name.replace('_', '-')}": value for name, value in inputs.items()}
+        self.page = folder / "page.md"
+        self.page.touch()
+
+    def run(self, name: str) -> int:
+        step = self.steps[name]
+        environment = {key: self._filled(value) for key, value in step.get("env", {}).items()}
+        output = self.folder / "output"
+        output.write_text("")
+        # As the service runs `shell: bash`.
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+            env={
+                **os.environ,
+                **environment,
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "RUNNER_TEMP": str(self.folder),
+                "GITHUB_OUTPUT": str(output),
+                "GITHUB_STEP_SUMMARY": str(self.page),
+            },
+            cwd=self.folder,
+            timeout=100,
+            capture_output=True,
+            text=True,
+        )
+        for line in output.read_text().splitlines():
+            key, _, value = line.partition("=")
+            self.values[f"steps.{step['id']}.outputs.{key}"] = value
+        return done.returncode
+
+    def _filled(self, text: str) -> str:
+        for key, value in self.values.items():
+            text = text.replace("${{ " + key + " }}", value)
+        assert "${{" not in text
+        return text
+
+
+def job(folder: Path, seconds: float, code: int = 0, **inputs: str) -> Job:
+    folder.mkdir(exist_ok=True)
+    (folder / "program.py").write_text(PROGRAM.format(seconds=seconds, code=code))
+    return Job(folder, command=f"{sys.executable} program.py", **inputs)
+
+
+@pytest.mark.slow
+def test_the_action(tmp_path: Path) -> None:
+    base = job(tmp_path / "base", 0.001)
+    assert base.run("Record") == 0
+    traces = Path(base.values["steps.record.outputs.traces"])
+    assert sorted(each.name for each in traces.iterdir()) == [f"run{n}.pftrace.gz" for n in (1, 2, 3)]
+    assert base.run("Sum up") == 0
+    assert "step" in base.page.read_text()
+
+    new = job(tmp_path / "new", 0.02, baseline=str(tmp_path / "none"))
+    assert new.run("Record") == 0
+    assert new.run("Compare") == 0
+    assert "no baseline" in new.page.read_text()
+    new.values["inputs.baseline"] = str(traces)
+    assert new.run("Compare") == 1
+    assert "step" in new.page.read_text().partition("nothing is compared")[2]
+    new.values["inputs.fail-above"] = "100000%"
+    assert new.run("Compare") == 0
+
+
+def test_the_command_s_failure_is_the_step_s(tmp_path: Path) -> None:
+    failing = job(tmp_path / "failing", 0.001, code=3, runs="1")
+    assert failing.run("Record") == 3
+    assert (Path(failing.values["steps.record.outputs.traces"]) / "run1.pftrace.gz").stat().st_size
+
+
+@pytest.mark.slow
+def test_the_gitlab_job(tmp_path: Path) -> None:
+    described: dict[str, Any] = yaml.safe_load((CI / "gitlab.yml").read_text())["gpu-trace"]
+    lines = [line for line in described["script"] if "pip install" not in line]
+    (tmp_path / "program.py").write_text(PROGRAM.format(seconds=0.001, code=0))
+    environment = {
+        **os.environ,
+        **described["variables"],
+        "COMMAND": f"{sys.executable} program.py",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "CI_COMMIT_REF_PROTECTED": "true",
+    }
+    script = ["bash", "-eo", "pipefail", "-c", "\n".join(lines)]
+    for run, seconds in enumerate((0.001, 0.02)):
+        (tmp_path / "program.py").write_text(PROGRAM.format(seconds=seconds, code=0))
+        done = subprocess.run(script, env=environment, cwd=tmp_path, timeout=100, capture_output=True, text=True)
+        assert done.returncode == run, done.stderr
+        assert "step" in (tmp_path / "summary.md").read_text()
+    assert "step" in (tmp_path / "diff.md").read_text()
