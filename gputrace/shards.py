@@ -242,7 +242,7 @@ class ShardFolder:
     def snapshots(self) -> list[ClockSnapshot]:
         """The readings so far, sorted by monotonic time."""
         rows = [line.split(" ") for line in _lines(_read_if_there(f"{self.path}/snapshots"))]
-        found = [ClockSnapshot(int(row[0]), int(row[1]), int(row[2])) for row in rows if len(row) == 3]
+        found = [ClockSnapshot(*map(int, row)) for row in rows if len(row) == 3 and all(map(_is_number, row))]
         return sorted(found, key=lambda snapshot: snapshot.monotonic_ns)
 
     # What booting processes leave
@@ -265,7 +265,7 @@ class ShardFolder:
     def writers(self) -> list[tuple[int, str]]:
         """Shard numbers in the order taken, each with its writer as `process_image` names it."""
         rows = [line.partition(" ") for line in _lines(_read_if_there(f"{self.path}/writers"))]
-        return [(int(number), image) for number, _, image in rows if image]
+        return [(int(number), image) for number, _, image in rows if image and _is_number(number)]
 
     def add_nested(self, output: str) -> None:
         """Note that a recording into ``output`` was started inside this one. Raises OSError."""
@@ -348,6 +348,12 @@ def _parse(data: bytes) -> Values:
 def _lines(data: bytes) -> list[str]:
     # The last piece is empty, or a line that was torn.
     return data.decode("utf-8", "surrogateescape").split("\n")[:-1]
+
+
+def _is_number(text: str) -> bool:
+    # What a damaged file holds in a number's place would cost the whole trace, not its line alone.
+    digits = text.removeprefix("-")  # `LAUNCHER` is negative
+    return digits.isascii() and digits.isdecimal() and len(digits) <= 19  # 64 bits
 
 
 def _encode(text: str) -> bytes:

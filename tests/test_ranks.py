@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
 from gputrace import ranks
 from gputrace.errors import UsageError
@@ -92,6 +93,8 @@ def test_ranks_that_were_given_one_name_write_a_file_each(tmp_path: Path) -> Non
     facts = Engine(tmp_path / "trace.rank1.pftrace").query("select name, int_value from metadata")
     assert {"name": "cr-rank", "int_value": 1} in facts
     data = (tmp_path / "trace.rank1.pftrace").read_bytes()
+    described = [packet.track_descriptor.process for packet in pb.Trace.FromString(data).packet]
+    assert [each.legacy_sort_index for each in described if each.pid] == [1], "for viewers that sort processes by it"
     assert b"SECRET_OF_MINE" not in data
     assert b"hunter2" not in data
 

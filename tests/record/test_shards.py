@@ -12,7 +12,7 @@ import pytest
 from gputrace import hostclock
 from gputrace.errors import OutputError
 from gputrace.model import ClockSnapshot, Recording
-from gputrace.shards import ShardFolder, process_image
+from gputrace.shards import LAUNCHER, ShardFolder, process_image
 from tests.record.running import PYTHON
 
 
@@ -101,6 +101,17 @@ def test_snapshots_are_sorted_and_a_torn_line_is_ignored(folder: ShardFolder) ->
     with open(os.path.join(folder.path, "snapshots"), "a") as file:
         file.write("10 99")
     assert [snapshot.monotonic_ns for snapshot in folder.snapshots()] == [3, 4, 5]
+
+
+def test_damaged_lines_cost_no_others(folder: ShardFolder) -> None:
+    folder.add_writer(LAUNCHER)
+    before, readings = folder.writers(), folder.snapshots()
+    with open(f"{folder.path}/writers", "ab") as writers, open(f"{folder.path}/snapshots", "ab") as snapshots:
+        for number in (b"-\x11", b"1\xff2", b"", b"9" * 5000):
+            writers.write(number + b" 1 2 3\n")
+            snapshots.write(b"1 2 " + number + b"\n")
+    assert before
+    assert (folder.writers(), folder.snapshots()) == (before, readings)
 
 
 def test_notes_are_lines(folder: ShardFolder) -> None:
