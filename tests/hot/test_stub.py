@@ -17,6 +17,6 @@ ROOT = Path(__file__).parents[2]
 @in_twin("compiled")
 def test_the_stub_is_as_the_module() -> None:
     # It compares what C says of itself: names, kinds, and the signatures of what has one.
-    command = [sys.executable, "-m", "mypy.stubtest", "--concise", "gputrace.hot._hot"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    command = [sys.executable, "-m", "mypy.stubtest", "--concise", "--mypy-config-file", "pyproject.toml"]
+    done = subprocess.run([*command, "gputrace.hot._hot"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
