@@ -113,6 +113,7 @@ class Collector:
         ended = allocate_lock()
         ended.acquire()
         ticket = [True]  # whoever takes it does it: a handler may raise before we know that a thread was started
+        done: list[bool] = []  # or that we have `ended`
         tids: list[int] = []
 
         def run() -> None:
@@ -124,6 +125,7 @@ class Collector:
             try:
                 last()
             finally:
+                done.append(True)
                 ended.release()
 
         def run_there() -> None:
@@ -134,7 +136,7 @@ class Collector:
         before, since_ns = moved(), now_ns()
         self._last = run
         self.dismiss()
-        while True:
+        while not done:
             try:
                 self.ring()
                 if ticket and not self._running:

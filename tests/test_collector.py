@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import gputrace
+from gputrace.collector import Collector
 from tests.recorded import recording
 
 
@@ -26,3 +31,32 @@ def test_the_collector_stays_unknown_when_something_it_does_fails(tmp_path: Path
         assert threading.enumerate() == known
         assert measurement.result().error is not None
     assert threading.enumerate() == known
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_handler_that_raises_when_the_end_has_just_come(runs: bool) -> None:
+    """What it breaks off is the very call that waited: nobody waits for that end again."""
+    for _ in range(20):
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            finish_interrupted(runs)
+        assert time.monotonic() - began < 20
+
+
+def finish_interrupted(runs: bool) -> None:
+    ends: list[int] = []
+    collector = Collector(lambda: None)
+    if runs:
+        assert collector.start()
+
+    def handler(frame: Any, event: str, function: Any) -> None:
+        if event == "c_return" and function.__name__ == "acquire" and frame.f_code.co_name == "finish" and ends:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    try:
+        sys.setprofile(handler)
+        collector.finish(lambda: ends.append(1), lambda: None, lambda: 0, patience_s=30)
+    finally:
+        sys.setprofile(None)
+        assert ends == [1]
