@@ -56,7 +56,7 @@ def _cut_short(summary: Summary) -> str:
     its = "its" if summary.cut_short == 1 else "their"
     if summary.kept < summary.cut_short:
         missing = f"slices of {its} last moments may be missing"
-    elif summary.windows:
+    elif summary.windows or summary.device not in ("", "host"):
         missing = f"all {its} recorded host slices are there, {its} last GPU windows may be missing"
     else:
         missing = f"all {its} recorded host slices are there"

@@ -107,8 +107,8 @@ class Summary:
     that could write no more, as on a full disk; ``silent`` those that left nothing; ``running`` names those that still
     run, and then the shards are kept in ``folder``. ``told`` are messages, the processes' and ours.
 
-    Of what was recorded: ``command``, its command line; ``nested``, the outputs of recordings inside this one; where
-    no Python was seen, ``heirs``, the processes that still run and might start one. ``failed_to_trace`` says whether a
+    Of what was recorded: ``device``, the kind of device ("cuda", "simulated" or "host"); ``command``, its command line;
+    ``nested``, the outputs of recordings inside this one; where no Python was seen, ``heirs``, the processes that still run and might start one. ``failed_to_trace`` says whether a
     process's tracing failed, and ``told`` then says why. ``missed`` says, also in ``told``, why a process recorded
     nothing of the region that was asked for.
     """
@@ -117,6 +117,7 @@ class Summary:
         self.path = ""
         self.size = 0
         self.folder = ""
+        self.device = ""
         self.command: list[str] = []
         self.processes = 0
         self.started = 0
@@ -382,6 +383,7 @@ def _add_up(
     folder: ShardFolder, running: set[int], salvaged: dict[int, Salvaged], anew: dict[int, Drawn] | None = None
 ) -> Summary:
     summary = Summary()
+    summary.device = folder.device
     reports = folder.reports()
     # A process killed at once may have left nothing but its ring.
     shards = [n for n in folder.numbers() if os.path.getsize(folder.shard_path(n)) or n in salvaged]

@@ -8,7 +8,7 @@ from gputrace.cli.outcome import tell
 from gputrace.record.recording import Summary
 
 
-def told(capsys: pytest.CaptureFixture[str], **values: int) -> list[str]:
+def told(capsys: pytest.CaptureFixture[str], **values: int | str) -> list[str]:
     """The lines that are said of a summary with these counts."""
     summary = Summary()
     summary.path, summary.size = "trace.pftrace", 2_000
@@ -45,9 +45,14 @@ ENDED = "ended without cleaning up (killed, os._exit or exec)"
             f"5 slices, 2 GPU windows, placed to within 9 ns; 1 process {ENDED}: "
             "all its recorded host slices are there, its last GPU windows may be missing",
         ),
+        (  # killed before an anchor: it had none placed yet
+            {"cut_short": 1, "kept": 1, "recounted": 1, "device": "cuda"},
+            f"5 slices, 0 GPU windows; 1 process {ENDED}: "
+            "all its recorded host slices are there, its last GPU windows may be missing",
+        ),
     ],
 )
-def test_counts(capsys: pytest.CaptureFixture[str], counts: dict[str, int], line: str) -> None:
+def test_counts(capsys: pytest.CaptureFixture[str], counts: dict[str, int | str], line: str) -> None:
     assert told(capsys, slices=5, **counts) == [f"gputrace: wrote trace.pftrace: 2.0 kB, {line}{END}"]
 
 
