@@ -108,9 +108,9 @@ class Summary:
     run, and then the shards are kept in ``folder``. ``told`` are messages, the processes' and ours.
 
     Of what was recorded: ``device``, the kind of device ("cuda", "simulated" or "host"); ``command``, its command line;
-    ``nested``, the outputs of recordings inside this one; where no Python was seen, ``heirs``, the processes that still run and might start one. ``failed_to_trace`` says whether a
-    process's tracing failed, and ``told`` then says why. ``missed`` says, also in ``told``, why a process recorded
-    nothing of the region that was asked for.
+    ``nested``, the outputs of recordings inside this one; where no Python was seen, ``heirs``, the processes that still
+    run and might start one. ``failed_to_trace`` says whether a process's tracing failed, and ``told`` then says why.
+    ``missed`` says, also in ``told``, why a process recorded nothing of the region that was asked for.
     """
 
     def __init__(self) -> None:
