@@ -59,7 +59,7 @@ class HostTrace:
         pure.forget_everything()
         # Held, for the module has another recording's once that has begun, and this one's collector may not be gone.
         self._threads, self._pool = pure.threads(), pure.host_pool()
-        pure.switch_on(resolve, self._lend)
+        pure.switch_on(resolve, self._lend, self._wake)
 
     def _lend(self) -> Span | None:
         """A host-only span where the pool is empty; None where memory's bound is reached."""

@@ -195,6 +195,7 @@ _nowhere = Pool()
 _nowhere.closed = True
 _resolve: Callable[[Any], StreamQueue | None]
 _lend: Callable[[], Span | None]
+_wake: Callable[[], None]
 _modules = sys.modules
 
 
@@ -572,6 +573,8 @@ def instant(name: str, /, **args: Any) -> None:
     """Mark a moment on this thread. Raises nothing."""
     if _on:
         thread = _buffer()
+        if not thread.edges:
+            _wake()
         if len(thread.edges) < MOST_SPANS:
             thread.append(Instant(as_name(name), now_ns(), sanitize(args) if args else None))
         else:
@@ -588,6 +591,8 @@ def counter(name: str, value: float, unit: str = "") -> None:
         if number is None:
             return
         thread = _buffer()
+        if not thread.edges:
+            _wake()
         if len(thread.edges) < MOST_SPANS:
             thread.append(Sample(as_name(name), now_ns(), number, as_name(unit)))
         else:
@@ -629,12 +634,15 @@ class use_stream(UseStream):
 # For the tracer.
 
 
-def switch_on(resolve: Callable[[Any], StreamQueue | None], lend: Callable[[], Span | None]) -> None:
+def switch_on(
+    resolve: Callable[[Any], StreamQueue | None], lend: Callable[[], Span | None], wake: Callable[[], None]
+) -> None:
     """Start recording. ``resolve(stream)`` finds or makes a stream's queue, None for a host slice alone; ``lend()`` is
-    asked for a host-only span when the pool is empty, None where memory's bound is reached. Neither may raise.
+    asked for a host-only span when the pool is empty, None where memory's bound is reached; ``wake()`` sees to it that
+    what takes no span is collected, too. None of them may raise.
     """
-    global _on, _armed, _resolve, _lend
-    _resolve, _lend = resolve, lend
+    global _on, _armed, _resolve, _lend, _wake
+    _resolve, _lend, _wake = resolve, lend, wake
     _on = _armed = True
 
 

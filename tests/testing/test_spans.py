@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hot.twin import in_twin
 from tests.record.running import PYTHON, left_behind, recording, run
 from tests.testing.running import PLAIN, outcomes, per_test, read, run_pytest
 
@@ -145,6 +146,7 @@ def test_after(n): pass
 """
 
 
+@in_twin("compiled")  # the pure one loses what a kill is too quick for
 def test_a_worker_that_crashes_leaves_the_test_it_crashed_in(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(CRASHES)
     plain = run_pytest(tmp_path, "-n1")
