@@ -6,6 +6,7 @@ It looks at a file's first bytes alone.
 from __future__ import annotations
 
 import os
+import shlex
 
 from gputrace.errors import InputError
 from gputrace.reading.fields import Malformed, varint, well_formed
@@ -33,10 +34,16 @@ _OTHERS = (
 
 def recognise(path: str, limits: Limits | None = None) -> str:
     """`PERFETTO` or `CHROME`. Raises `InputError` that says what the file seems to be instead."""
-    if os.path.isdir(path):
-        raise InputError(path, 0, "is a folder")
+    refuse_folder(path)
     with ByteStream(path, limits) as stream:
         return of_head(stream.read(_HEAD_BYTES), path, stream.torn)
+
+
+def refuse_folder(path: str) -> None:
+    """Raises `InputError` for a folder, of traces or of a recording, where one trace is wanted."""
+    if os.path.isdir(path):
+        one = f"gputrace merge -o all.pftrace {shlex.quote(path)}"
+        raise InputError(path, 0, f"is a folder: give a trace in it, or make one of it first, by {one}")
 
 
 def of_head(head: bytes, path: str, torn: str = "") -> str:

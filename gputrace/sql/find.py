@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gputrace.errors import EngineError, InputError
-from gputrace.reading.recognise import recognise
+from gputrace.reading.recognise import recognise, refuse_folder
 from gputrace.sql.native import NativeMachine
 from gputrace.sql.wasm import WasmMachine
 from gputrace.sql.wasm import missing as wasm_lacks
@@ -43,6 +43,7 @@ def open_engine(trace: str, named: str | None = None, tell: Callable[[str], None
     one takes its time to be fetched. Raises `InputError` if the file cannot be read, `EngineError` if no trace
     processor is here or it cannot read the trace.
     """
+    refuse_folder(trace)
     try:
         file = open(trace, "rb")  # noqa: SIM115 - closed below
     except OSError as error:

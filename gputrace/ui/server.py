@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from gputrace.errors import InputError, OutputError
+from gputrace.reading.recognise import refuse_folder
 
 #: The one port of this machine that the UI's content security policy lets it fetch from.
 PORT = 9001
@@ -48,6 +49,7 @@ class TraceServer:
         self._asked_s = time.monotonic()
         self._changed = threading.Condition()
         self._being_sent = False
+        refuse_folder(trace)
         try:
             self._file = open(trace, "rb")  # noqa: SIM115 - closed with this
         except OSError as error:

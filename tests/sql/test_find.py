@@ -126,5 +126,5 @@ def test_a_file_that_is_none(bare: Path) -> None:
             find.open_engine(str(bare / name), find.WASM)
     with pytest.raises(InputError, match="No such file"):
         find.open_engine(str(bare / "gone"), find.WASM)
-    with pytest.raises(InputError, match="directory"):
+    with pytest.raises(InputError, match="is a folder: give a trace in it"):
         find.open_engine(str(bare), find.WASM)

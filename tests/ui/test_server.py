@@ -115,7 +115,7 @@ def test_a_fetch_that_breaks_off_may_be_tried_again(server: TraceServer) -> None
 
 def test_what_cannot_be_served(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
-    for name, told in [("gone", "No such file"), (".", "directory"), ("empty", "is empty")]:
+    for name, told in [("gone", "No such file"), (".", "is a folder: give a trace in it"), ("empty", "is empty")]:
         with pytest.raises(InputError, match=told):
             TraceServer(str(tmp_path / name), port=0)
 
