@@ -46,8 +46,8 @@ class Runs:
         self.count = 0
         self.spans: dict[tuple[str, str], _Span] = {}
 
-    def add(self, trace: Trace) -> None:
-        """A run. Slices that never ended are left out."""
+    def add(self, trace: Trace) -> int:
+        """A run. Slices that never ended are left out. Returns how many did."""
         self.count += 1
         slices = trace.slices
         spans = Spans()
@@ -55,7 +55,9 @@ class Runs:
         keys: dict[tuple[str, str], int] = {}
         number = np.array([keys.setdefault((place.side, name), len(keys)) for place, name in spans.keys], np.int32)
         rows = np.flatnonzero(~slices.unfinished)
-        group = number[span[rows]] if len(rows) else np.empty(0, np.int32)
+        if not len(rows):
+            return 0
+        group = number[span[rows]]
         order = np.argsort(group, kind="stable")  # by span, and of each in order of time
         durations = np.split(slices.dur_ns[rows][order], np.cumsum(np.bincount(group, minlength=len(keys)))[:-1])
         for key, dur_ns in zip(keys, durations, strict=True):
@@ -64,6 +66,7 @@ class Runs:
                 found.counts.append(len(dur_ns))
                 found.medians.append(float(np.median(dur_ns)))
                 found.stretches.append(_stretches(dur_ns))
+        return len(rows)
 
 
 def _stretches(dur_ns: Ints) -> Floats:

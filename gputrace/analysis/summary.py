@@ -110,8 +110,8 @@ class Summarizer:
         self._spans = Spans()
         self._found = Summary()
 
-    def add(self, whole: Trace) -> None:
-        """What a trace holds; of a part of it, where options say so."""
+    def add(self, whole: Trace) -> int:
+        """What a trace holds; of a part of it, where options say so. Returns how many slices that is."""
         options, found = self._options, self._found
         found.traces.append(_trace_row(whole))
         within = tuple(None if ns is None else whole.start_ns + ns for ns in (options.start_ns, options.end_ns))
@@ -130,6 +130,7 @@ class Summarizer:
         found.waits += host.waits(options.waits)
         if options.by_step:
             found.steps += steps(trace, of_track, rows, devices, host.waiting(options.waits), options.steps)
+        return len(trace.slices)
 
     def summary(self) -> Summary:
         self._found.spans = _span_rows(self._spans)

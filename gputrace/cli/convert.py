@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from gputrace.cli.outcome import progress_bar, tell_converted
-from gputrace.cli.timeoption import Time
+from gputrace.cli.timeoption import Time, check_range
 
 
 @click.command(short_help="Write a trace, or a part of it, in another format.")
@@ -49,6 +49,7 @@ def command(
     """
     from gputrace.converting.convert import Part, convert
 
+    check_range(start_ns, end_ns)
     part = Part(tracks=tracks, names=names, start_ns=start_ns, end_ns=end_ns)
     with progress_bar(lambda: False) as progress:
         outcome = convert(trace, output, part, table=table, progress=progress)

@@ -6,6 +6,7 @@ import re
 
 import click
 
+from gputrace.cli.forms import form_of
 from gputrace.cli.say import say
 from gputrace.cli.traces import read_all
 from gputrace.errors import UsageError
@@ -62,8 +63,8 @@ class _TwoSides(click.Command):
 @click.option("--name", "names", multiple=True, metavar="NAME", help="Only spans of this name (* and ? allowed).")
 @click.option("--track", "tracks", multiple=True, metavar="TRACK", help="Only tracks of this name or path (* and ?).")
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="At most so many rows of the table.")
-@click.option("--json", "form", flag_value="json", help="Print all spans as JSON, times in ns.")
-@click.option("--markdown", "form", flag_value="markdown", help="Print the table as Markdown, for a pull request.")
+@click.option("--json", "as_json", is_flag=True, help="Print all spans as JSON, times in ns.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print the table as Markdown, for a pull request.")
 @click.argument("inputs", metavar="BASE... -- NEW...", nargs=-1, required=True)
 def command(
     fail_above: float | None,
@@ -71,14 +72,15 @@ def command(
     names: tuple[str, ...],
     tracks: tuple[str, ...],
     top: int,
-    form: str | None,
+    as_json: bool,
+    as_markdown: bool,
     inputs: tuple[str, ...],
 ) -> int:
     """Compare traces of two versions of a program: its spans' medians, and whether they differ by more than noise.
 
     BASE and NEW are traces, folders or patterns; "--" may be left out between one and one. Give several runs of each:
     only they tell what differs from run to run anyway. Exits with 1 if a limit is passed, with 2 if a trace cannot be
-    read.
+    read, or nothing of a side is of the part that was asked for.
 
     \b
     gputrace diff base.pftrace new.pftrace
@@ -87,9 +89,10 @@ def command(
     from gputrace.analysis.comparison import changes
     from gputrace.analysis.gate import over_limits
 
+    form = form_of(json=as_json, markdown=as_markdown)
     failures: list[str] = []
     base, new = (_runs(side, names, tracks, failures) for side in _sides(inputs))
-    if failures or not base.count or not new.count:
+    if failures:
         return _TROUBLE
     if base.count == new.count == 1:
         say("one run a side: what differs from run to run anyway may be called a change; give several")
@@ -114,11 +117,20 @@ def _sides(inputs: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _runs(inputs: tuple[str, ...], names: tuple[str, ...], tracks: tuple[str, ...], failures: list[str]) -> Runs:
     from gputrace.analysis.comparison import Runs
+    from gputrace.table.unmatched import nothing_of
 
     runs = Runs()
+    empty: list[str] = []
     for trace in read_all(inputs, failures):
-        runs.add(trace.select(names=names or None, tracks=tracks or None) if names or tracks else trace)
-        del trace  # before the next is read
+        part = trace.select(names=names or None, tracks=tracks or None) if names or tracks else trace
+        if not runs.add(part):
+            unended = f"{trace.path}: of what is to be compared no span ended"
+            empty.append(unended if len(part.slices) else nothing_of(trace, tracks, names))
+        del trace, part  # before the next is read
+    if not runs.spans:  # a comparison with nothing would call all that the other side has new or gone
+        for line in empty:
+            say(line)
+        failures += empty
     return runs
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gputrace.cli.forms import form_of
 from gputrace.cli.say import say
 
 if TYPE_CHECKING:
@@ -53,8 +54,7 @@ def command(trace: str, sql: str | None, sql_file: str | None, as_json: bool, as
     from gputrace.errors import QueryError
     from gputrace.sql.find import open_engine
 
-    if as_json and as_csv:
-        raise click.UsageError("--json and --csv are two formats: choose one.")
+    form = form_of(json=as_json, csv=as_csv)
     asked = _read_sql(sql, sql_file)
     # The engine is one long call, in which Python would not look at Ctrl-C. Nothing is left behind if it just ends.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -67,7 +67,7 @@ def command(trace: str, sql: str | None, sql_file: str | None, as_json: bool, as
             say(f"the trace processor refuses the SQL: {error}")
             return 1
     with _pipe_may_close():
-        _show(result, as_json, as_csv)
+        _show(result, form)
     return 0
 
 
@@ -97,10 +97,10 @@ def _pipe_may_close() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more as it leaves
 
 
-def _show(result: Result, as_json: bool, as_csv: bool) -> None:
-    if as_json:
+def _show(result: Result, form: str | None) -> None:
+    if form == "json":
         _show_json(result)
-    elif as_csv:
+    elif form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(result.columns)
         writer.writerows([_hex(value) for value in row] for row in result.rows)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import click
 
+from gputrace.cli.forms import form_of
 from gputrace.cli.say import say
-from gputrace.cli.timeoption import Time
+from gputrace.cli.timeoption import Time, check_range
 from gputrace.cli.traces import read_all
-from gputrace.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gputrace.analysis.summary import Summary
+
+#: So many names are told of those that could be a step's.
+_TOLD = 4
 
 
 @click.command(short_help="Sum traces up: spans, steps, GPUs, gaps, ranks.")
@@ -20,14 +23,14 @@ if TYPE_CHECKING:
 @click.option("--from", "start_ns", type=Time(), metavar="TIME", help="Only what has not ended by then: 1.5s, 200ms.")
 @click.option("--to", "end_ns", type=Time(), metavar="TIME", help="Only what begins before that.")
 @click.option("--by", type=click.Choice(["step"]), help="Tell of each step, too.")
-@click.option("--step", "steps", multiple=True, metavar="NAME", help="What steps are called, if not as most are.")
+@click.option("--step", "steps", multiple=True, metavar="NAME", help="The same, of steps that are called so.")
 @click.option(
     "--wait", "waits", multiple=True, metavar="NAME", help="Spans that wait for a device, besides known calls."
 )
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="At most so many rows of a table.")
-@click.option("--json", "form", flag_value="json", help="Print everything as JSON, times in ns.")
-@click.option("--csv", "form", flag_value="csv", help="Print all spans (by step: all steps) as CSV, times in ns.")
-@click.option("--markdown", "form", flag_value="markdown", help="Print the tables as Markdown.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, times in ns.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print all spans (by step: all steps) as CSV, times in ns.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print the tables as Markdown.")
 @click.argument("inputs", metavar="TRACE...", nargs=-1, required=True)
 def command(
     names: tuple[str, ...],
@@ -38,46 +41,65 @@ def command(
     steps: tuple[str, ...],
     waits: tuple[str, ...],
     top: int,
-    form: str | None,
+    as_json: bool,
+    as_csv: bool,
+    as_markdown: bool,
     inputs: tuple[str, ...],
 ) -> int:
     """Sum traces up, whatever wrote them: gputrace, torch.profiler, viztracer, Perfetto.
 
     TRACE is a trace, a folder of traces or a pattern; Perfetto's format or Chrome's JSON, gzipped or not. Of several,
     spans of one name and track are summed up together. TIME counts from each trace's start. The exit code is 1 if one
-    of them cannot be read.
+    of them cannot be read, or nothing is of the part that was asked for.
 
     \b
     gputrace summary trace.pftrace
     gputrace summary rank*.pftrace --by step --top 10
-    gputrace summary trace.pftrace --track '*GPU 0*' --from 1s --to 2s --json
+    gputrace summary trace.pftrace --track '*GPU 0*' --from 100ms --to 200ms --json
     """
     from gputrace.analysis.host import WAITS
     from gputrace.analysis.steps import NAMES
     from gputrace.analysis.summary import Options, Summarizer
+    from gputrace.table.unmatched import nothing_of
 
-    if start_ns is not None and end_ns is not None and start_ns >= end_ns:
-        raise UsageError("--from is not before --to: nothing lies between them")
+    form = form_of(json=as_json, csv=as_csv, markdown=as_markdown)
+    check_range(start_ns, end_ns)
+    by_step = by == "step" or bool(steps)
     options = Options(
         names=names or None,
         tracks=tracks or None,
         start_ns=start_ns,
         end_ns=end_ns,
-        by_step=by == "step",
+        by_step=by_step,
         waits=(*WAITS, *waits),
         steps=steps or NAMES,
     )
     summarizer = Summarizer(options)
     failures: list[str] = []
+    empty: list[str] = []
     for trace in read_all(inputs, failures):
-        summarizer.add(trace)
+        if not summarizer.add(trace):
+            empty.append(nothing_of(trace, tracks, names))
         del trace  # before the next is read
     summary = summarizer.summary()
-    if summary.traces:
-        _print(summary, form, top, by == "step")
-        if by == "step" and not summary.steps:
-            say("no host span is called as steps are: name it by --step")
+    if not summary.spans:
+        for line in empty:
+            say(line)
+        if not summary.traces or names or tracks or start_ns is not None or end_ns is not None:
+            return 1
+    _print(summary, form, top, by_step)
+    if by_step and not summary.steps:
+        say(_no_steps(summary, steps))
+        return 1
     return 1 if failures else 0
+
+
+def _no_steps(summary: Summary, steps: tuple[str, ...]) -> str:
+    if not steps:
+        return "no host span is called as steps are: name it by --step"
+    names = list(dict.fromkeys(repr(row.name) for row in summary.spans if row.side == "host"))
+    some = f": some are {', '.join(names[:_TOLD])}" if names else ""
+    return f"no host span is named {' or '.join(map(repr, steps))}{some}"
 
 
 def _print(summary: Summary, form: str | None, top: int, by_step: bool) -> None:

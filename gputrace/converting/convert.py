@@ -24,6 +24,7 @@ from gputrace.record import formats
 from gputrace.record.recording import checked_output
 from gputrace.record.replace import replacing
 from gputrace.table.read import read
+from gputrace.table.unmatched import nothing_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,9 +117,7 @@ def _part_of(path: str, part: Part, limits: Limits, outcome: Outcome) -> Trace:
         end_ns=None if part.end_ns is None else origin + part.end_ns,
     )
     if not (len(found.slices) or len(found.instants) or len(found.counters)):
-        some = ", ".join(repr(str(track)) for track in trace.tracks[:4])
-        held = f"it is {trace.duration_ns / 1e9:.6f} s long, with tracks like {some}"
-        outcome.problems.append(f"{path}: nothing in it is of the part that was asked for ({held})")
+        outcome.problems.append(nothing_of(trace, part.tracks, part.names, ("slices", "instants", "counters")))
     return found
 
 

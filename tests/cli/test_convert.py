@@ -95,12 +95,22 @@ def test_wrong_calls_and_wrong_files_are_one_line(tmp_path: Path) -> None:
         (["t.pftrace", "t.pftrace"], 2, "it is the trace that is read"),
         (["words.json", "o.pftrace"], 1, "words.json: is not a trace"),
         (["nothing.json", "o.pftrace"], 1, "nothing.json: cannot be read: No such file"),
-        (["folder.pftrace", "o.json"], 1, "folder.pftrace"),
+        (
+            ["t.pftrace", "o.json", "--from", "3s", "--to", "2s"],
+            2,
+            "--from is not before --to: nothing lies between them",
+        ),
+        (
+            ["t.pftrace", "o.json", "--from", "2s", "--to", "2s"],
+            2,
+            "--from is not before --to: nothing lies between them",
+        ),
         (["t.pftrace", "nowhere/o.json"], 1, "does not exist; make it first"),
     ]:
         exit_code, lines = convert(tmp_path, *arguments)
         assert (exit_code, len(lines)) == (code, 1), lines
         assert what in lines[0]
+        assert not (tmp_path / "o.json").exists()
 
 
 def test_strict_is_an_exit_code(tmp_path: Path) -> None:

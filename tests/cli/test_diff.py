@@ -119,10 +119,52 @@ def test_what_cannot_be_compared_is_no_pass(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
+        ("base.pftrace none.json", ["none.json: there are no slices in it"]),
+        ("none.json new.pftrace --fail-above 5%", ["none.json: there are no slices in it"]),
+        ("base.pftrace open.json", ["open.json: of what is to be compared no span ended"]),
+        ("base.pftrace new.pftrace --name zzz", ["no name fits 'zzz'", "no name fits 'zzz'"]),
+        ("base.pftrace new.pftrace --track zzz", ["no track fits 'zzz'", "no track fits 'zzz'"]),
+        ("base*.pftrace -- new.pftrace --name 'only new'", ["no name fits 'only new'"] * 3),
+    ],
+)
+def test_a_side_with_nothing_to_compare_is_no_pass(folder: Path, arguments: str, told: list[str]) -> None:
+    (folder / "none.json").write_text("[]")
+    (folder / "open.json").write_text('[{"ph": "B", "ts": 1, "pid": 1, "tid": 1, "name": "forward"}]')
+    done = diff(folder, arguments)
+    assert (done.returncode, done.stdout) == (2, b"")
+    lines = [line for line in said(done.stderr) if not line.startswith("one run a side")]
+    assert len(lines) == len(told)
+    assert all(part in line for line, part in zip(lines, told, strict=True))
+    if "zzz" in arguments:
+        assert all("nothing in it is of the part that was asked for (no " in line for line in lines)
+        assert all("with tracks like 'train.py/MainThread', " in line for line in lines)
+        assert all(("and names like 'forward', 'other'" in line) == ("--name" in arguments) for line in lines)
+
+
+def test_a_trace_torn_before_its_first_event_is_no_pass(folder: Path) -> None:
+    (folder / "torn.json").write_text('{"traceEvents": [')
+    done = diff(folder, "base.pftrace torn.json")
+    assert (done.returncode, done.stdout) == (2, b"")
+    lines = said(done.stderr)
+    assert all(line.startswith("torn.json: ") for line in lines)
+    assert lines[-1] == "torn.json: there are no slices in it"
+
+
+def test_a_run_with_nothing_to_compare_beside_one_that_has_it(folder: Path) -> None:
+    (folder / "none.json").write_text("[]")
+    done = diff(folder, "base.pftrace none.json -- new*.pftrace --name other --json")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert [(row["base_count"], row["new_count"]) for row in json.loads(done.stdout)] == [(20, 40)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
         ("base.pftrace", "say which traces are which: gputrace diff BASE... -- NEW..."),
         ("-- new.pftrace", "say which traces are which: gputrace diff BASE... -- NEW..."),
         ("base.pftrace base1.pftrace new.pftrace", "say which traces are which: gputrace diff BASE... -- NEW..."),
         ("a -- b -- c", "say which traces are which: gputrace diff BASE... -- NEW..."),
+        ("a b --json --markdown", "--json and --markdown are 2 formats: choose one."),
         ("a b --fail-above much", "'much' is no percentage: write it as 5%."),
         ("a b --fail-on forward", "'forward' names no span and limit: write NAME:10%."),
         ("a b --fail-on :5%", "':5%' names no span and limit: write NAME:10%."),

@@ -10,6 +10,8 @@ import pty
 import subprocess
 from pathlib import Path
 
+import pytest
+
 import gputrace
 from gputrace.analysis.summary import Summarizer
 from tests.analysis.test_summary import rank
@@ -110,13 +112,69 @@ def test_what_is_asked_for_wrongly(tmp_path: Path) -> None:
     made(tmp_path)
     for arguments, line in (
         (["--from", "soon"], "'soon' is no time: write 1.5s, 200ms, 30us or 10min"),
+        (["--json", "--csv"], "--json and --csv are 2 formats: choose one."),
+        (["--json", "--csv", "--markdown"], "--json and --csv and --markdown are 3 formats: choose one."),
         (["--from", "2s", "--to", "1s"], "--from is not before --to: nothing lies between them"),
     ):
         done = run([*GPUTRACE, "summary", "trace.pftrace", *arguments], tmp_path)
         assert done.returncode == 2
         assert line in done.stderr.decode()
-    done = run([*GPUTRACE, "summary", "trace.pftrace", "--by", "step", "--step", "epoch"], tmp_path)
-    assert said(done.stderr) == ["no host span is called as steps are: name it by --step"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--name", "nope"], "(no name fits 'nope'; it is "),
+        (["--track", "nope", "--json"], "(no track fits 'nope'; it is "),
+        (
+            ["--track", "*MainThread", "--track", "nope", "--name", "zzz"],
+            "(no track fits 'nope'; no name fits 'zzz'; it is ",
+        ),
+        (["--from", "9s", "--to", "10s", "--csv"], "(it is "),
+    ],
+)
+def test_a_part_that_holds_nothing_is_told(tmp_path: Path, arguments: list[str], why: str) -> None:
+    made(tmp_path)
+    done = run([*GPUTRACE, "summary", "rank0.pftrace", "rank1.pftrace", *arguments], tmp_path)
+    assert (done.returncode, done.stdout) == (1, b"")
+    first, second = said(done.stderr)
+    assert first.startswith(f"rank0.pftrace: nothing in it is of the part that was asked for {why}")
+    assert "/MainThread', " in first
+    assert ("and names like 'forward', " in first) == ("--name" in arguments)
+    assert second.startswith("rank1.pftrace: ")
+
+
+def test_a_part_that_one_trace_alone_holds_is_summed_up(tmp_path: Path) -> None:
+    made(tmp_path)
+    (tmp_path / "none.json").write_text("[]")
+    assert "forward" in summary(tmp_path, "none.json", "trace.pftrace", "--name", "forward")
+
+
+def test_a_trace_of_counters_alone_is_summed_up_with_a_word(tmp_path: Path) -> None:
+    counter = '[{"ph": "C", "ts": 1, "pid": 1, "name": "loss", "args": {"value": 1}}]'
+    for text in ("[]", counter):
+        (tmp_path / "none.json").write_text(text)
+        done = run([*GPUTRACE, "summary", "none.json"], tmp_path)
+        assert done.returncode == 0
+        assert said(done.stderr) == ["none.json: there are no slices in it"]
+        assert b"none.json" in done.stdout
+
+
+def test_steps_that_are_not_there_are_told(tmp_path: Path) -> None:
+    made(tmp_path)
+    for arguments, told in (
+        (["--step", "nope"], "no host span is named 'nope': some are "),
+        (["--by", "step", "--step", "nope", "--step", "nor"], "no host span is named 'nope' or 'nor': some are "),
+        (["--by", "step", "--name", "forward"], "no host span is called as steps are: name it by --step"),
+    ):
+        done = run([*GPUTRACE, "summary", "trace.pftrace", *arguments], tmp_path)
+        [line] = said(done.stderr)
+        assert done.returncode == 1
+        assert line.startswith(told)
+        assert "'forward'" in line or "--name" in arguments
+        assert b"forward" in done.stdout
+    by_name = json.loads(summary(tmp_path, "trace.pftrace", "--step", "forward", "--json"))
+    assert {(step["name"], step["place"]) for step in by_name["steps"]} == {("forward", "train.py/MainThread")}
 
 
 def test_the_commands_of_the_readme_and_of_its_help(tmp_path: Path) -> None:
@@ -124,6 +182,7 @@ def test_the_commands_of_the_readme_and_of_its_help(tmp_path: Path) -> None:
     section = readme.partition("### Sum traces up\n")[2].partition("\n### ")[0]
     commands = section.partition("```sh\n")[2].partition("```")[0].splitlines()
     helped = run([*GPUTRACE, "summary", "--help"], tmp_path).stdout.decode()
+    helped = helped.replace("--from 100ms --to 200ms", "--from 10us --to 50us")  # this trace is shorter
     commands += [line.strip() for line in helped.splitlines() if line.startswith("  gputrace summary ")]
     assert len(commands) == 3 + 3
     made(tmp_path)

@@ -188,7 +188,8 @@ def test_a_part_is_what_select_gives(tmp_path: Path, source: str, target: str) -
 def test_a_part_that_holds_nothing_is_told(tmp_path: Path) -> None:
     path = two_programs(tmp_path / "t.pftrace")
     [problem] = convert(str(path), str(tmp_path / "o.json"), Part(tracks=("nothing",))).problems
-    assert "nothing in it is of the part that was asked for (it is 0.000461 s long, with tracks like" in problem
+    told = "(no track fits 'nothing'; it is 0.000461 s long, with tracks like "
+    assert f"nothing in it is of the part that was asked for {told}" in problem
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
