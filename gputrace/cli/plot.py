@@ -5,12 +5,15 @@ from __future__ import annotations
 import click
 
 from gputrace.cli.say import say
+from gputrace.cli.timeoption import Time
 
 
 @click.command(short_help="Draw a piece of a timeline, for a report.")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The picture: .svg, .png or .pdf.")
-@click.option("--start", "start_s", type=float, metavar="SECONDS", help="Where to begin, since the trace's start.")
-@click.option("--end", "end_s", type=float, metavar="SECONDS", help="Where to end, since the trace's start.")
+@click.option(
+    "--start", "start_ns", type=Time(), metavar="TIME", help="Where to begin, since the trace's start: 1.5s, 200ms."
+)
+@click.option("--end", "end_ns", type=Time(), metavar="TIME", help="Where to end, since the trace's start.")
 @click.option("--slice", "name", metavar="NAME[#N]", help="Draw around this slice; #0 is the first, #-1 the last.")
 @click.option("--track", "tracks", multiple=True, metavar="GLOB", help="Only tracks so named (* and ? allowed).")
 @click.option("--depth", default=8, show_default=True, type=click.IntRange(min=1), help="Rows a track has at most.")
@@ -19,8 +22,8 @@ from gputrace.cli.say import say
 @click.argument("trace", metavar="TRACE")
 def command(
     output: str,
-    start_s: float | None,
-    end_s: float | None,
+    start_ns: int | None,
+    end_ns: int | None,
     name: str | None,
     tracks: tuple[str, ...],
     depth: int,
@@ -34,20 +37,21 @@ def command(
 
     \b
     gputrace plot trace.pftrace -o timeline.svg --slice step#2
-    gputrace plot trace.pftrace -o timeline.png --start 0.2 --end 0.25 --track '*stream*'
+    gputrace plot trace.pftrace -o timeline.png --start 200ms --end 250ms --track '*/compute'
     """
     from gputrace.plotting.choice import around, between
     from gputrace.plotting.timeline import draw
     from gputrace.table.read import read
+    from gputrace.table.unmatched import nothing_of
 
-    if name is not None and (start_s is not None or end_s is not None):
+    if name is not None and (start_ns is not None or end_ns is not None):
         raise click.UsageError("--slice gives the range, and so do --start and --end: use one of the two.")
     whole = read(trace)
-    start_ns, end_ns = between(whole, start_s, end_s) if name is None else around(whole, name)
+    begin_ns, until_ns = between(whole, start_ns, end_ns) if name is None else around(whole, name)
     chosen = whole.select(tracks=tracks) if tracks else whole
-    count = draw(chosen, output, start_ns, end_ns, most_deep=depth, width_inches=width, title=title)
+    count = draw(chosen, output, begin_ns, until_ns, most_deep=depth, width_inches=width, title=title)
     if not count:
-        say(f"{output} is empty: no slice of {trace} lies in that range{' on those tracks' if tracks else ''}.")
+        say(f"{nothing_of(whole, tracks)}: {output} is not written")
         return 1
     say(f"drew {count:,} slices to {output}")
     return 0

@@ -1,4 +1,4 @@
-"""The range of a trace that is drawn, as people give it: by seconds since its start, or by a slice's name."""
+"""The range of a trace that is drawn, as people give it: by the time since its start, or by a slice's name."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def around(trace: Trace, text: str) -> tuple[int, int]:
     return start - margin, end + margin
 
 
-def between(trace: Trace, start_s: float | None, end_s: float | None) -> tuple[int, int]:
-    """(start_ns, end_ns) on the trace's clock, of seconds since its start. Raises `UsageError` if that is nothing."""
-    start_ns = trace.start_ns + (0 if start_s is None else round(start_s * 1e9))
-    end_ns = max(trace.end_ns, trace.start_ns + 1) if end_s is None else trace.start_ns + round(end_s * 1e9)
+def between(trace: Trace, from_ns: int | None, to_ns: int | None) -> tuple[int, int]:
+    """(start_ns, end_ns) on the trace's clock, of ns since its start. Raises `UsageError` if that is nothing."""
+    start_ns = trace.start_ns + (from_ns or 0)
+    end_ns = max(trace.end_ns, trace.start_ns + 1) if to_ns is None else trace.start_ns + to_ns
     if end_ns <= start_ns:
         raise UsageError(
             f"nothing lies between {(start_ns - trace.start_ns) / 1e9:g} s and {(end_ns - trace.start_ns) / 1e9:g} s: "

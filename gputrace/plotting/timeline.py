@@ -37,11 +37,15 @@ def draw(
 ) -> int:
     """Draw what of ``trace`` lies between two times of its clock, and return how many slices that is.
 
+    If none is there, no picture is written.
+
     The format is the output's suffix: .svg, .png or .pdf. Raises `UsageError` without matplotlib, for another suffix,
     or for more rows than a picture can show; `OutputError` if it cannot be written.
     """
     figure_class, collection_class = _matplotlib()
     part = trace.select(start_ns=start_ns, end_ns=end_ns)
+    if not len(part.slices):
+        return 0
     lines = rows(part, most_deep)
     if len(lines) > _MOST_ROWS:
         raise UsageError(
