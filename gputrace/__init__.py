@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from gputrace.profiler import EventProfiler, TimestampProfiler
     from gputrace.table.read import read
 
+# pytest means to rewrite the asserts of every package that has a plugin, and warns where it comes too late: a recording
+# imports this one before it. It asks the docstring whether to leave it alone; assigned, so that -OO keeps it.
+__doc__ = f"{__doc__ or ''}\nPYTEST_DONT_REWRITE\n"
+
 __version__ = "0.1.0"
 
 __all__ = [
