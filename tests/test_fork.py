@@ -233,6 +233,8 @@ def test_what_is_raised_inside_a_fork_s_own_hooks(tmp_path: Path, twin: str) -> 
     program = """
 from gputrace.collector import Collector
 
+warnings.simplefilter("ignore")  # such a fork may leave our thread running, and Python says so
+
 class Interrupt(BaseException):
     pass
 
