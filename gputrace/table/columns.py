@@ -58,8 +58,30 @@ class Strings:
         return str(self.texts[id])
 
 
+class _Named:
+    """What tables of named events share; their columns are the tables' own."""
+
+    ts_ns: Ints
+    name_id: Ids
+    category_id: Ids
+    strings: Strings
+
+    def __len__(self) -> int:
+        return len(self.ts_ns)
+
+    @cached_property
+    def names(self) -> Objects:
+        """Each one's name, as str."""
+        return self.strings.texts[self.name_id]
+
+    @cached_property
+    def categories(self) -> Objects:
+        """Each one's category, as str."""
+        return self.strings.texts[self.category_id]
+
+
 @dataclass
-class Slices:
+class Slices(_Named):
     """Slices in order of ``ts_ns``; of those that begin together, on one track, the outer first.
 
     ``dur_ns`` is `UNFINISHED` where no end was seen. ``name_id`` and ``category_id`` are ids into ``strings`` (of no
@@ -78,19 +100,6 @@ class Slices:
     lane: Ids
     strings: Strings
     args: Args
-
-    def __len__(self) -> int:
-        return len(self.ts_ns)
-
-    @cached_property
-    def names(self) -> Objects:
-        """Each slice's name, as str."""
-        return self.strings.texts[self.name_id]
-
-    @cached_property
-    def categories(self) -> Objects:
-        """Each slice's category, as str."""
-        return self.strings.texts[self.category_id]
 
     @property
     def unfinished(self) -> Flags:
@@ -116,7 +125,7 @@ class Slices:
 
 
 @dataclass
-class Instants:
+class Instants(_Named):
     """Moments, in order of ``ts_ns``. Ids are as in `Slices`."""
 
     ts_ns: Ints
@@ -125,14 +134,6 @@ class Instants:
     track_id: Ids
     strings: Strings
     args: Args
-
-    def __len__(self) -> int:
-        return len(self.ts_ns)
-
-    @cached_property
-    def names(self) -> Objects:
-        """Each one's name, as str."""
-        return self.strings.texts[self.name_id]
 
 
 @dataclass
