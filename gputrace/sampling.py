@@ -74,6 +74,7 @@ class Sampler:
         self._wanted = wanted
         self._tell = tell
         self._thread = Collector(self.sample, period_ns / 1e9) if period_ns else None
+        self._memory = ResidentMemory()
         self._cpu: tuple[int, int] | None = None  # CPU time and host time of the last look, in ns
         self._nvml: Any = None
         self._closed = False  # there is no NVML here
@@ -93,7 +94,10 @@ class Sampler:
 
     def close(self) -> None:
         """The recording is over."""
-        if self.stop() and self._nvml is not None:
+        if not self.stop():
+            return
+        self._memory.close()
+        if self._nvml is not None:
             try:
                 self._nvml.shutdown()
             except Exception:
@@ -115,7 +119,7 @@ class Sampler:
 
     def _sample_process(self) -> None:
         try:
-            self._give("memory used", now_ns(), resident_bytes(), "bytes", None)
+            self._give("memory used", now_ns(), self._memory.read_bytes(), "bytes", None)
         except (OSError, ValueError, IndexError):
             pass  # not Linux, or /proc is out of reach
         before, now = self._cpu, (process_time_ns(), now_ns())
@@ -158,11 +162,27 @@ class Sampler:
         return self._nvml is not None
 
 
-def resident_bytes() -> int:
-    """How much of this process's memory is in RAM. Linux. Raises OSError, ValueError or IndexError elsewhere."""
-    file = OwnFile("/proc/self/statm", os.O_RDONLY)
-    try:
-        text = os.read(file.descriptor, 200) if file.ours() else b""
-    finally:
-        file.close()
-    return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+class ResidentMemory:
+    """How much of this process's memory is in RAM. Linux.
+
+    The file stays open: one opened for every look would each time have the lowest number for a moment, which in a
+    program without standard streams is its standard error.
+    """
+
+    def __init__(self) -> None:
+        self._file: OwnFile | None = None
+        self._pid = 0
+
+    def read_bytes(self) -> int:
+        """Raises OSError, ValueError or IndexError where the system does not say."""
+        if self._file is None or self._pid != os.getpid() or not self._file.ours():
+            self.close()
+            self._file, self._pid = OwnFile("/proc/self/statm", os.O_RDONLY), os.getpid()
+        text = os.pread(self._file.descriptor, 200, 0) if self._file.ours() else b""
+        return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None

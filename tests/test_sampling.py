@@ -15,7 +15,7 @@ import gputrace
 from gputrace import tracer
 from gputrace.errors import UsageError
 from gputrace.record.region import counters_options
-from gputrace.sampling import resident_bytes
+from gputrace.sampling import ResidentMemory
 from tests.engine import Engine, assert_clean, counters, slices
 from tests.fake_driver import environment, on_fake_driver, require
 from tests.fake_driver.isolated import ROOT
@@ -70,7 +70,7 @@ def test_the_process_shows_its_memory_and_cpu(tmp_path: Path, suffix: str) -> No
         given = current.give
         current._sampler._give = lambda name, *rest: (names.append(name), given(name, *rest))[1]
         with gputrace.span("work"):
-            before = resident_bytes()
+            before = ResidentMemory().read_bytes()
             kept = bytearray(os.urandom(64 << 20))
             count = names.count("memory used")
             wait_until(lambda: names.count("memory used") > count + 1 and names.count("CPU used") > 2)
@@ -125,6 +125,43 @@ def test_a_fork_finds_no_thread_of_it_and_it_goes_on(tmp_path: Path) -> None:
         with gputrace.span("after"):
             wait_until(lambda: thread.running)
     assert {each.name for each in run.slices} == {"before", "after"}
+
+
+def test_looks_take_no_number_of_the_programs_descriptors() -> None:
+    """A file opened for each look would be a program's standard error for a moment, where it has none."""
+    memory = ResidentMemory()
+    assert memory.read_bytes() > 1 << 20
+    assert memory._file is not None
+    kept, opened = memory._file.descriptor, os.open("/dev/null", os.O_RDONLY)
+    try:
+        assert kept > opened
+        for _ in range(100):
+            memory.read_bytes()
+            assert memory._file.descriptor == kept
+        os.dup2(opened, kept)  # the program takes the number
+        assert memory.read_bytes() > 1 << 20
+        assert os.fstat(kept).st_rdev == os.fstat(opened).st_rdev  # and keeps it
+    finally:
+        memory.close()
+        os.close(opened)
+        os.close(kept)
+
+
+def test_a_forked_child_reads_its_own_memory() -> None:
+    memory = ResidentMemory()
+    parent = memory.read_bytes()
+    receiver, sender = os.pipe()
+    if not (child := os.fork()):
+        try:
+            kept = bytearray(os.urandom(64 << 20))
+            os.write(sender, str(memory.read_bytes() + 0 * len(kept)).encode())
+        finally:
+            os._exit(0)
+    os.close(sender)
+    with open(receiver, "rb") as told:
+        assert int(told.read()) > parent + (48 << 20)
+    os.waitpid(child, 0)
+    memory.close()
 
 
 @pytest.mark.parametrize("written", ["1ms", "0s"])

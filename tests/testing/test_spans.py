@@ -257,7 +257,10 @@ def test_what_cannot_be_recorded_is_refused_before_the_run(suite: Path, options:
 
 def test_a_trace_that_cannot_be_written_at_the_end_changes_no_exit_code(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    (tmp_path / "test_it.py").write_text("import shutil\ndef test_it(): shutil.rmtree('out')")
+    # Renamed first: a folder that is being written into cannot be removed in one go.
+    (tmp_path / "test_it.py").write_text(
+        "import os, shutil\ndef test_it(): os.rename('out', 'gone'), shutil.rmtree('gone', ignore_errors=True)"
+    )
     done = run_pytest(tmp_path, "--gputrace", "out/trace.pftrace", "--gputrace-device", "host")
     assert done.returncode == 0
     assert b"gputrace: " in done.stderr
