@@ -13,7 +13,7 @@ from gputrace.errors import GputraceError
 from gputrace.instrument.registry import choose
 from gputrace.record import environment, launch
 from gputrace.record.recording import Session, discard_recording, finish_recording, start_recording
-from gputrace.record.region import counters_options, region_options
+from gputrace.record.region import calls_options, counters_options, region_options
 
 _SNAPSHOT_EVERY_S = 10.0
 
@@ -54,6 +54,15 @@ _SNAPSHOT_EVERY_S = 10.0
     metavar="NAME",
     help="Leave this of a framework alone, like torch.modules, or all of it: torch.",
 )
+@click.option("--python", is_flag=True, help="Show calls of the program's own Python functions.")
+@click.option(
+    "--python-include",
+    multiple=True,
+    metavar="GLOB",
+    help="Of these modules only, like 'torch.nn' or '*'. If not given: all but the standard library's and packages'.",
+)
+@click.option("--python-exclude", multiple=True, metavar="GLOB", help="Of these modules not.")
+@click.option("--python-depth", type=click.IntRange(min=1), metavar="N", help="At most so many shown calls deep.")
 @click.option("--delay", metavar="TIME", help="Record from so long after the start on, like 10s.")
 @click.option("--duration", metavar="TIME", help="Record for so long, like 30s; the program goes on.")
 @click.option("--steps", metavar="A:B", help="Record from step A up to step B; gputrace.step() ends a step.")
@@ -73,6 +82,10 @@ def command(
     max_size: str | None,
     add: tuple[str, ...],
     leave_out: tuple[str, ...],
+    python: bool,
+    python_include: tuple[str, ...],
+    python_exclude: tuple[str, ...],
+    python_depth: int | None,
     delay: str | None,
     duration: str | None,
     steps: str | None,
@@ -86,7 +99,8 @@ def command(
     lists the formats that others have installed. The exit code is the command's own. Options of gputrace come before
     the command.
     """
-    instruments = choose(add, leave_out)
+    called = calls_options(python, python_include, python_exclude, python_depth)
+    instruments = choose([*add, *(["python.calls"] if python else [])], leave_out)
     session = start_recording(
         output,
         device,
@@ -94,7 +108,7 @@ def command(
         unmasked=unmasked,
         max_size=max_size,
         instruments=instruments,
-        options=region_options(delay, duration, steps) | counters_options(counters),
+        options=region_options(delay, duration, steps) | counters_options(counters) | called,
     )
     if session.renamed and not quiet:
         say(session.renamed)

@@ -20,6 +20,7 @@ __all__ = [
     "Span",
     "StreamQueue",
     "Window",
+    "call",
     "counter",
     "current_number",
     "current_stream",
@@ -41,6 +42,7 @@ __all__ = [
 Span = _hot.Span
 StreamQueue = _hot.StreamQueue
 Window = _hot.Window
+call = _hot.call
 current_number = _hot.current_number
 instant = _hot.instant
 pause = _hot.pause

@@ -550,6 +550,28 @@ def span(name: str, /, stream: Any = None, **args: Any) -> SpanLike:
     return made
 
 
+def call(name: str, /) -> Span | None:
+    """Begin a slice of a function that runs from here to its ``__exit__`` without being suspended.
+
+    It is in its thread's own row even where a task runs it, and has no window. None where nothing records it.
+    """
+    if not _on:
+        return None
+    try:
+        made = _host_free.pop()
+    except IndexError:
+        new = _make(None)[0]
+        if new is None:
+            return None
+        made = new
+    made.name, made.queue, made.args = name, None, None
+    thread = made.thread = _buffer()
+    made.t0 = now_ns()
+    made.state = _OPEN
+    thread.append(made)
+    return made
+
+
 def window(name: str, /, stream: Any = None, **args: Any) -> WindowLike:
     """An explicit window, open from here until its ``close()``, which any thread may call, in any order.
 

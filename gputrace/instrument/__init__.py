@@ -13,18 +13,20 @@ from gputrace.instrument.site import Site
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any, Final
 
     from gputrace.instrument.registry import Patch
 
 _sites: list[Site] = []
+_NO_OPTIONS: Final[Mapping[str, Any]] = {}
 
 
-def start(chosen: Iterable[str], tell: Callable[[str], None]) -> None:
+def start(chosen: Iterable[str], tell: Callable[[str], None], options: Mapping[str, Any] = _NO_OPTIONS) -> None:
     """Apply patches ("name" or "name=number"), now or as soon as the program imports what they wait for.
 
-    What goes wrong is told, once a patch. Names that this version has not are left out. Raises nothing.
+    ``options``: a recording's, by name; a patch says what it reads. What goes wrong is told, once a patch. Names that
+    this version has not are left out. Raises nothing.
     """
     stop()
     by_module: dict[str, list[tuple[Patch, int | None]]] = {}
@@ -34,7 +36,7 @@ def start(chosen: Iterable[str], tell: Callable[[str], None]) -> None:
         if patch is not None:
             by_module.setdefault(patch.module, []).append((patch, int(number) if number.isdecimal() else None))
     for module, patches in by_module.items():
-        finder.when_imported(module, _applier(patches, tell))
+        finder.when_imported(module, _applier(patches, tell, options))
 
 
 def stop() -> None:
@@ -44,10 +46,12 @@ def stop() -> None:
         _sites.pop().undo()
 
 
-def _applier(patches: list[tuple[Patch, int | None]], tell: Callable[[str], None]) -> Callable[[Any], None]:
+def _applier(
+    patches: list[tuple[Patch, int | None]], tell: Callable[[str], None], options: Mapping[str, Any]
+) -> Callable[[Any], None]:
     def apply(module: Any) -> None:
         for patch, value in patches:
-            site = Site(patch, module, value, tell)
+            site = Site(patch, module, value, tell, options)
             _sites.append(site)
             try:
                 where, _, function = patch.where.partition(":")

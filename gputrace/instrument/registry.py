@@ -52,6 +52,7 @@ PATCHES: Final[dict[str, Patch]] = {
         Patch("torch.ranges", "torch", f"{_TORCH}.ranges:ranges"),
         Patch("nvtx.ranges", "nvtx", "gputrace.instrument.nvtx_ranges:ranges"),
         Patch("python.gc", "sys", "gputrace.instrument.gc_pauses:pauses", default=False),
+        Patch("python.calls", "sys", "gputrace.instrument.python_calls:calls", default=False),
     )
 }
 

@@ -12,7 +12,7 @@ from gputrace.instrument.codeswap import swap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import CodeType
     from typing import Any, Final, Protocol
 
@@ -68,17 +68,21 @@ class _Returning:
 
 
 class Site:
-    """Handed to a patch's function, with ``module``, the one it waited for, and ``value``, the number it was given.
+    """Handed to a patch's function, with ``module``, the one it waited for, and ``value``, the number it was given, and
+    ``options``, the recording's.
 
     What it changes it changes with `swap` and `set`, or notes how to undo with `undo_with`.
     """
 
-    __slots__ = ("_tell", "_undo", "broken", "module", "on_code", "patch", "value")
+    __slots__ = ("_tell", "_undo", "broken", "module", "on_code", "options", "patch", "value")
 
-    def __init__(self, patch: Patch, module: Any, value: int | None, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, patch: Patch, module: Any, value: int | None, tell: Callable[[str], None], options: Mapping[str, Any]
+    ) -> None:
         self.patch = patch
         self.module = module
         self.value = value
+        self.options = options
         self.broken = False
         #: Called with each code put into the program's way, for a framework's compiler; ``wrapper``: it calls the
         #: program's function.

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from gputrace.errors import UsageError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 _UNITS_NS = {"": 1e9, "s": 1e9, "ms": 1e6, "us": 1e3, "m": 60e9, "min": 60e9, "h": 3600e9}
 MOST_NS = 366 * 86_400 * 10**9
 MOST_DIGITS = 15
@@ -70,6 +74,25 @@ def counters_options(every: str) -> dict[str, int | str]:
     if period_ns < LEAST_PERIOD_NS:
         raise UsageError(f"--counters {every} is too often: give 10ms or more, or off")
     return {"counters_ns": period_ns}
+
+
+def calls_options(
+    python: bool, include: Iterable[str], exclude: Iterable[str], depth: int | None
+) -> dict[str, int | str]:
+    """What every process is told of which function calls to show: see `gputrace.instrument.python_calls.calls`.
+
+    Raises `UsageError` for a filter where no calls are to be shown.
+    """
+    options: dict[str, int | str] = {}
+    for name, globs in (("include", include), ("exclude", exclude)):
+        if text := ",".join(globs):
+            options[f"python_{name}"] = text
+    if depth is not None:
+        options["python_depth"] = depth
+    if options and not python:
+        given = ", ".join(f"--{name.replace('_', '-')}" for name in options)
+        raise UsageError(f"{given} only says which calls to show: add --python to show calls")
+    return options
 
 
 def _steps(text: str) -> tuple[int, int | None]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputrace.errors import UsageError
-from gputrace.record.region import duration_in_ns, region_options
+from gputrace.record.region import calls_options, duration_in_ns, region_options
 from tests.engine import Engine, assert_clean, slices
 from tests.record.running import GPUTRACE, PYTHON, recording, run
 
@@ -150,3 +150,11 @@ def test_a_program_that_counts_no_steps_is_told_how(tmp_path: Path) -> None:
     command = recording(PYTHON, "-c", "import gputrace\nwith gputrace.span('x'): pass")
     done = run([*command[:4], "--steps", "1:", *command[4:]], tmp_path)
     assert b"a process never called gputrace.step(), so --steps 1: recorded nothing of it" in done.stderr
+
+
+def test_a_filter_of_calls_needs_calls_to_be_shown() -> None:
+    given: dict[str, int | str] = {"python_include": "a,b.*", "python_exclude": "c", "python_depth": 3}
+    assert calls_options(True, ("a", "b.*"), ("c",), 3) == given
+    assert calls_options(True, (), (), None) == calls_options(False, (), (), None) == {}
+    with pytest.raises(UsageError, match=r"^--python-depth only says which calls to show: add --python"):
+        calls_options(False, (), (), 3)

@@ -552,7 +552,8 @@ static bool open_window(Span *span, int64_t ns, uint64_t scope) {
 static bool open_span(Span *span) {
     uint64_t scope = EXPLICIT_WINDOW;
     PyObject *keep = NULL;
-    if (!span->explicit_window && !scope_here(&scope)) return false;
+    if (span->is_call) scope = 0; /* never suspended while it is open */
+    else if (!span->explicit_window && !scope_here(&scope)) return false;
     if (span->queue && !span->queue->refused && !(span->window = window_for(span->queue))) {
         if (PyErr_Occurred()) return false;
         core.stats.dropped_windows++; /* a GPU window that may not be is a host slice */
@@ -588,6 +589,19 @@ static bool open_span(Span *span) {
     }
     Py_XDECREF(keep);
     return ok;
+}
+
+/* See `gputrace.hot.pure.call`. */
+static PyObject *hot_call(PyObject *module, PyObject *name) {
+    (void)module;
+    if (!core.on) Py_RETURN_NONE;
+    if (unlikely(core.wake_needed) && !wake()) return NULL;
+    Span *span = new_span(span_type, name, NULL, NULL);
+    if (!span) return NULL;
+    span->is_call = true;
+    if (open_span(span)) return (PyObject *)span;
+    Py_DECREF((PyObject *)span);
+    return NULL;
 }
 
 /* What a slice says at its end of what went wrong; NULL if nothing did. The host's names first what was raised, the
@@ -1068,6 +1082,7 @@ PyMethodDef span_functions[] = {
      "A slice on this thread while the block or the decorated call runs and, where a stream is known, a window on it.\n\n"
      "``with gputrace.span(\"forward\", stream=s, batch=32): ...`` or ``@gputrace.span(\"step\")``. Raises nothing. See\n"
      "`gputrace.hot.pure.span`, whose compiled twin this is."},
+    {"call", hot_call, METH_O, "call($module, name, /)\n--\n\nBegin a slice of a function that is not suspended while it runs."},
     {"window", FASTCALL(hot_window), METH_FASTCALL | METH_KEYWORDS,
      "window($module, name, /, stream=None, **args)\n--\n\n"
      "An explicit window, open from here until its ``close()``, which any thread may call, in any order. Raises nothing."},
