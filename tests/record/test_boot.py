@@ -34,7 +34,8 @@ def test_the_shadowed_sitecustomize_runs(tmp_path: Path) -> None:
     environment = _with_sitecustomize(tmp_path, "import sys\nprint('mine', __name__, __file__)\nsys.mark = 1\n")
     program = "import sys, sitecustomize; print(sys.mark, sitecustomize.__file__, sitecustomize.sys.mark)\n" + ONE_SPAN
     plain = run([PYTHON, "-c", program], tmp_path, env=environment)
-    traced = run(recording(PYTHON, "-c", program), tmp_path, env=environment)
+    in_order = environment | {"PYTHONUNBUFFERED": "1"}  # the launcher's own line would come as it ends
+    traced = run(recording(PYTHON, "-c", program), tmp_path, env=in_order)
 
     assert b"mine sitecustomize" in plain.stdout
     # The launcher is a Python too, and meets the same file.
