@@ -1,6 +1,6 @@
-"""The part of a run that a user asked for, as people write it: "--delay 5s", "--steps 10:20".
+"""The part of a run that a user asked for, as people write it: "--delay 5s", "--steps 10:20", "--python-depth 3".
 
-It knows nothing of how it is kept to: `gputrace.regions` reads what comes out.
+It knows nothing of how it is kept to: `gputrace.regions` and `gputrace.instrument` read what comes out.
 """
 
 from __future__ import annotations
