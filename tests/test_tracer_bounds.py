@@ -104,7 +104,7 @@ def test_a_span_that_is_not_recorded_is_still_a_span(tmp_path: Path) -> None:
         mock.patch.object(collector.Collector, "start", return_value=False),
         recording(tmp_path, "host", check=False) as run,
     ):
-        while not hot.stats().dropped_spans:
+        while hot.stats().dropped_spans < 1000:  # one alone may be dropped while memory is being made ready
             with gputrace.span("fills what there is"):
                 pass
         use_all()
