@@ -322,7 +322,7 @@ typedef struct {
     PyObject_HEAD
     enum span_state state;
     uint32_t generation;
-    bool explicit_window, never_closed, is_call;
+    bool never_closed;
     struct label label; /* text: of `name` */
     PyObject *name;
     struct queue *queue; /* its stream's; NULL for a host slice alone */

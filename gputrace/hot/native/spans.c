@@ -548,12 +548,9 @@ static bool open_window(Span *span, int64_t ns, uint64_t scope) {
     return ok;
 }
 
-/* False with an exception set, which is ours to fence or the program's. */
-static bool open_span(Span *span) {
-    uint64_t scope = EXPLICIT_WINDOW;
+/* In a scope. False with an exception set, which is ours to fence or the program's. */
+static bool open_span(Span *span, uint64_t scope) {
     PyObject *keep = NULL;
-    if (span->is_call) scope = 0; /* never suspended while it is open */
-    else if (!span->explicit_window && !scope_here(&scope)) return false;
     if (span->queue && !span->queue->refused && !(span->window = window_for(span->queue))) {
         if (PyErr_Occurred()) return false;
         core.stats.dropped_windows++; /* a GPU window that may not be is a host slice */
@@ -591,15 +588,20 @@ static bool open_span(Span *span) {
     return ok;
 }
 
-/* See `gputrace.hot.pure.call`. */
+/* In the scope of the code that runs here. */
+static bool open_here(Span *span) {
+    uint64_t scope;
+    return scope_here(&scope) && open_span(span, scope);
+}
+
+/* See `gputrace.hot.pure.call`: never suspended while it is open, it is in its thread's own scope. */
 static PyObject *hot_call(PyObject *module, PyObject *name) {
     (void)module;
     if (!core.on) Py_RETURN_NONE;
     if (unlikely(core.wake_needed) && !wake()) return NULL;
     Span *span = new_span(span_type, name, NULL, NULL);
     if (!span) return NULL;
-    span->is_call = true;
-    if (open_span(span)) return (PyObject *)span;
+    if (open_span(span, 0)) return (PyObject *)span;
     Py_DECREF((PyObject *)span);
     return NULL;
 }
@@ -748,7 +750,7 @@ static bool enter_another(Span *span) {
     made->args = blob_share(span->args);
     Py_XINCREF((PyObject *)queue);
     made->queue = queue;
-    bool ok = note_use(span, made) && (!core.on || open_span(made));
+    bool ok = note_use(span, made) && (!core.on || open_here(made));
     Py_DECREF((PyObject *)made);
     return ok;
 }
@@ -757,7 +759,7 @@ static PyObject *span_enter(PyObject *object, PyObject *unused) {
     (void)unused;
     Span *span = (Span *)object;
     bool fresh = span->state == FRESH && span->generation == core.generation && core.on;
-    if (unlikely(!(likely(fresh) ? open_span(span) : enter_another(span))) && !let_through()) return NULL;
+    if (unlikely(!(likely(fresh) ? open_here(span) : enter_another(span))) && !let_through()) return NULL;
     return Py_NewRef(object);
 }
 
@@ -847,10 +849,7 @@ static PyObject *hot_window(PyObject *module, PyObject *const *args, Py_ssize_t 
         made = off_span(&call);
     } else {
         made = (PyObject *)make_span(window_type, &call);
-        if (made && Py_TYPE(made) == window_type) {
-            ((Span *)made)->explicit_window = true;
-            if (!open_span((Span *)made) && !let_through()) Py_CLEAR(made);
-        }
+        if (made && Py_TYPE(made) == window_type && !open_span((Span *)made, EXPLICIT_WINDOW) && !let_through()) Py_CLEAR(made);
     }
     parsed(&call);
     return made;
@@ -926,7 +925,7 @@ static bool enter_off(Span *off) {
     Py_XDECREF(kwnames);
     if (made) made->queue = queue;
     else Py_XDECREF((PyObject *)queue);
-    bool ok = made && note_use(off, made) && open_span(made);
+    bool ok = made && note_use(off, made) && open_here(made);
     Py_XDECREF((PyObject *)made);
     return ok;
 }
