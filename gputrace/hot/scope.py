@@ -40,8 +40,8 @@ def find_scope(frame: Any) -> int:
         while frame is not None:
             flags = frame.f_code.co_flags
             caller = frame.f_back
-            if not _is_contextlib(frame) and frame.f_code.co_name not in ENTERS:
-                if flags & _GENERATOR and not _is_contextlib(caller):
+            if not is_contextlib(frame) and frame.f_code.co_name not in ENTERS:
+                if flags & _GENERATOR and not is_contextlib(caller):
                     return id(frame)
                 if flags & _COROUTINE:
                     return task_scope() or id(_outermost_coroutine(frame))
@@ -53,7 +53,8 @@ def find_scope(frame: Any) -> int:
     return task_scope()
 
 
-def _is_contextlib(frame: Any) -> bool:
+def is_contextlib(frame: Any) -> bool:
+    """Is it a frame of contextlib's own functions?"""
     return frame is not None and frame.f_globals.get("__name__") == "contextlib"
 
 

@@ -14,7 +14,7 @@ from _thread import _local
 
 from gputrace import hot
 from gputrace.fence import let_through
-from gputrace.hot.scope import ENTERS, SUSPENDABLE
+from gputrace.hot.scope import ENTERS, SUSPENDABLE, is_contextlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Calls:
         self._here = _local()
         self._labels: dict[int, tuple[CodeType, str | None]] = {}  # the code is held, so that its id means it
 
-    def label(self, frame: FrameType) -> str | None:
+    def _label(self, frame: FrameType) -> str | None:
         """What a frame's slice is called; None for one that is left out."""
         code = frame.f_code
         known = self._labels.get(id(code))
@@ -89,31 +89,38 @@ class Calls:
         self._labels[id(code)] = code, label
         return label
 
-    def begin(self, frame: FrameType, label: str) -> None:
-        if frame.f_code.co_flags & SUSPENDABLE:
-            caller = frame.f_back
-            if caller is not None and caller.f_globals.get("__name__") == "contextlib":
-                return
+    def begin(self, frame: FrameType) -> bool:
+        """Begin a frame's slice. False if calls of its code are left out, now and later."""
+        label = self._label(frame)
+        if label is None:
+            return False
+        if frame.f_code.co_flags & SUSPENDABLE and is_contextlib(frame.f_back):
+            return True
         try:
             stack = self._here.stack
         except AttributeError:
             stack = self._here.stack = []
         stack.append((id(frame), hot.call(label) if len(stack) < self._depth else None))
+        return True
 
-    def end(self, frame: FrameType, kind: type[BaseException] | None) -> None:
-        """End a frame's slice, and what a greenlet left open above it; nothing if it began before the recording."""
+    def end(self, frame: FrameType, raised: Callable[[FrameType], type[BaseException] | None] | None = None) -> bool:
+        """End a frame's slice, and what a greenlet left open above it; nothing if it began before the recording. False
+        as of `begin`. ``raised(frame)`` says what ended a frame that is shown, if that was no return.
+        """
+        if self._label(frame) is None:
+            return False
         stack = getattr(self._here, "stack", None)
         if not stack:
-            return
+            return True
         key = id(frame)
         if stack[-1][0] != key and not any(each == key for each, _ in stack):
-            return
+            return True
         while True:
             each, span = stack.pop()
             if span is not None:
-                span.__exit__(kind if each == key else None, None, None)
+                span.__exit__(raised(frame) if raised and each == key else None, None, None)
             if each == key:
-                return
+                return True
 
 
 def calls(site: Site) -> None:
@@ -142,54 +149,30 @@ def _monitor(site: Site, traced: Calls) -> None:
     else:
         raise RuntimeError("other tools hold all of sys.monitoring's ids: run without one of them")
 
-    def enter(*_: Any) -> Any:
-        try:
-            frame = sys._getframe(1)
-            label = traced.label(frame)
-            if label is None:
-                return disable
-            traced.begin(frame, label)
-        except Exception as error:
-            let_through(error)
-            site.fail(error)
-        return None
+    def watching(do: Callable[[FrameType], bool], left_out: Any) -> Callable[..., Any]:
+        def look(*_: Any) -> Any:
+            try:
+                return None if do(sys._getframe(1)) else left_out
+            except Exception as error:
+                let_through(error)
+                site.fail(error)
+            return None
 
-    def leave(*_: Any) -> Any:
-        try:
-            frame = sys._getframe(1)
-            if traced.label(frame) is None:
-                return disable
-            traced.end(frame, None)
-        except Exception as error:
-            let_through(error)
-            site.fail(error)
-        return None
-
-    def throw(*_: Any) -> None:  # as `enter`; this event can not be left out
-        try:
-            frame = sys._getframe(1)
-            label = traced.label(frame)
-            if label is not None:
-                traced.begin(frame, label)
-        except Exception as error:
-            let_through(error)
-            site.fail(error)
+        return look
 
     def unwind(code: Any, offset: int, raised: BaseException) -> None:
         try:
-            frame = sys._getframe(1)
-            if traced.label(frame) is not None:
-                traced.end(frame, type(raised))
+            traced.end(sys._getframe(1), lambda _: type(raised))
         except Exception as error:
             let_through(error)
             site.fail(error)
 
     callbacks = {
-        events.PY_START: enter,
-        events.PY_RESUME: enter,
-        events.PY_THROW: throw,
-        events.PY_RETURN: leave,
-        events.PY_YIELD: leave,
+        events.PY_START: watching(traced.begin, disable),
+        events.PY_RESUME: watching(traced.begin, disable),
+        events.PY_THROW: watching(traced.begin, None),  # this event can not be left out, nor PY_UNWIND
+        events.PY_RETURN: watching(traced.end, disable),
+        events.PY_YIELD: watching(traced.end, disable),
         events.PY_UNWIND: unwind,
     }
 
@@ -215,27 +198,24 @@ def _profile(site: Site, traced: Calls) -> None:
     ends = {opname.index(name) for name in ("RETURN_VALUE", "YIELD_VALUE") if name in opname}
     codes: dict[int, tuple[CodeType, bytes]] = {}
 
-    def raised(frame: FrameType) -> bool:
-        """Does the frame end with an exception? The interpreter then says None was returned."""
+    def raised(frame: FrameType) -> type[BaseException] | None:
+        """`Raised` if the frame ends with an exception: the interpreter then says None was returned."""
         code = frame.f_code
         known = codes.get(id(code))
         if known is None:
             if len(codes) >= MOST_CODES:
                 codes.clear()
             known = codes[id(code)] = code, code.co_code
-        return known[1][frame.f_lasti] not in ends
+        return None if known[1][frame.f_lasti] in ends else Raised
 
     def look(frame: FrameType, event: str, value: Any) -> None:
         if site.broken or event not in ("call", "return"):
             return
         try:
-            label = traced.label(frame)
-            if label is None:
-                return
             if event == "call":
-                traced.begin(frame, label)
+                traced.begin(frame)
             else:
-                traced.end(frame, Raised if value is None and raised(frame) else None)
+                traced.end(frame, raised if value is None else None)
         except Exception as error:
             let_through(error)
             site.fail(error)
