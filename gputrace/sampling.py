@@ -178,8 +178,7 @@ class ResidentMemory:
         if self._file is None or self._pid != os.getpid() or not self._file.ours():
             self.close()
             self._file, self._pid = OwnFile("/proc/self/statm", os.O_RDONLY), os.getpid()
-        text = os.pread(self._file.descriptor, 200, 0) if self._file.ours() else b""
-        return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(os.pread(self._file.descriptor, 200, 0).split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def close(self) -> None:
         """Let go of the file."""
