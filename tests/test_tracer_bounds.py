@@ -104,11 +104,12 @@ def test_a_span_that_is_not_recorded_is_still_a_span(tmp_path: Path) -> None:
         mock.patch.object(collector.Collector, "start", return_value=False),
         recording(tmp_path, "host", check=False) as run,
     ):
-        while hot.stats().dropped_spans < 1000:  # one alone may be dropped while memory is being made ready
+        while hot.stats().dropped_spans < 1000:  # once was seen to leave room behind it
             with gputrace.span("fills what there is"):
                 pass
+        filled = hot.stats().dropped_spans
         use_all()
-    assert run.report["dropped"] > 7
+    assert run.report["dropped"] - filled >= 7
     assert {s.name for s in run.slices} <= {"fills what there is"}
 
 
