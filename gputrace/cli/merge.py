@@ -68,11 +68,14 @@ def command(
 
     if collectives and align != "collectives":
         raise click.UsageError("--collective says what to align by: it needs --align collectives.")
+    said = dict(map(_clock, clocks))
     if len(inputs) == 1 and is_shard_folder(inputs[0]):
+        if said:
+            raise click.UsageError("--clock is of a file's times, and a recording's folder states its clock itself.")
         return _recover(inputs[0], output)
     from gputrace.merging.merge import Options, merge
 
-    options = Options(align=align, collectives=collectives, clocks=dict(map(_clock, clocks)))
+    options = Options(align=align, collectives=collectives, clocks=said)
     with progress_bar(lambda: False) as progress:
         outcome = merge(inputs, output, options, progress)
     tell_merged(outcome)

@@ -12,6 +12,13 @@ import os
 from gputrace.errors import UsageError
 from gputrace.record.recording import is_shard_folder
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TypeVar
+
+    Said = TypeVar("Said")
+
 _SUFFIXES = (".pftrace", ".json", ".perfetto-trace", ".perfetto_trace", ".pb", ".proto", ".trace")
 
 
@@ -90,6 +97,31 @@ def _inside(folder: str, ours: str) -> list[str]:
             if not name.startswith(".") and bare.endswith(_SUFFIXES) and os.path.realpath(path) != ours:
                 paths.append(path)
     return paths
+
+
+def by_input(option: str, said: Mapping[str, Said], arguments: tuple[str, ...], found: Found) -> dict[str, Said]:
+    """What ``option`` says of files, by the paths that ``arguments`` named them by. Raises `UsageError` where it is of
+    none of them, which would go unnoticed, or of a recording's folder.
+    """
+    first = {os.path.realpath(path): path for path in (*arguments, *found.files)}
+    folders = {os.path.realpath(path) for path in found.shard_folders}
+    by_path = {}
+    for path, value in said.items():
+        real = os.path.realpath(path)
+        if real in folders:
+            raise UsageError(f"{option} names {path}, a recording's folder, which states its clock itself")
+        if real not in first:
+            raise UsageError(f"{option} names {path}, which is none of the inputs{_nearest(path, found.files)}")
+        by_path[first[real]] = value
+    return by_path
+
+
+def _nearest(path: str, files: list[str]) -> str:
+    from difflib import get_close_matches  # where a command ends for it
+
+    same_name = [file for file in files if os.path.basename(file) == os.path.basename(path)]
+    nearest = get_close_matches(path, same_name or files, 1, cutoff=0)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
 def repeated(files: list[str]) -> dict[str, str]:

@@ -58,6 +58,7 @@ def merge(
     output = checked_output(output)
     outcome = Outcome()
     found = inputs.find(arguments, output)
+    clocks = inputs.by_input("--clock", options.clocks, arguments, found)
     outcome.problems += found.missing
     folder = os.path.dirname(output)
     scratch = ""
@@ -67,7 +68,7 @@ def merge(
             scratch = tempfile.mkdtemp(prefix=".gputrace-merge-", dir=folder)
             gathered = _gathered(found.shard_folders, scratch, outcome)
         surveys = _survey_all(found.files, gathered, options, outcome)
-        made = plan.make(surveys, options.clocks)
+        made = plan.make(surveys, clocks)
         outcome.problems += made.refused
         outcome.notes += made.notes
         outcome.hosts = len({task.host.index for task in made.tasks})

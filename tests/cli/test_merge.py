@@ -217,6 +217,54 @@ def test_a_clock_that_cannot_be_read(tmp_path: Path, clock: str) -> None:
     assert line.startswith(f"--clock {clock}: write FILE=boottime")
 
 
+@pytest.mark.parametrize(
+    ("file", "nearest"),
+    [
+        ("b.pftrac", "b.pftrace"),
+        ("node1/b.pftrace", "b.pftrace"),
+        ("c/a.pftrace", "a.pftrace"),
+        ("*.pftrace", "a.pftrace"),
+    ],
+)
+def test_a_clock_of_what_is_no_input(tmp_path: Path, file: str, nearest: str) -> None:
+    two(tmp_path)
+    code, [line] = merge(tmp_path, "a.pftrace", "./b.pftrace", "-o", "all.pftrace", "--clock", f"{file}=monotonic")
+    assert code == 2
+    assert line.startswith(f"--clock names {file}, which is none of the inputs; did you mean ")
+    assert line.endswith(f"{nearest}?")
+    assert not (tmp_path / "all.pftrace").exists()
+
+
+def test_a_clock_where_there_is_no_input_at_all(tmp_path: Path) -> None:
+    code, [line] = merge(tmp_path, "gone.json", "-o", "all.pftrace", "--clock", "v.json=monotonic")
+    assert (code, line) == (2, "--clock names v.json, which is none of the inputs")
+    # Named by both, it is told as any input that is not there.
+    code, lines = merge(tmp_path, "gone.json", "-o", "all.pftrace", "--clock", "gone.json=monotonic")
+    assert (code, lines[0]) == (1, "gone.json does not exist")
+
+
+def test_a_clock_of_an_input_by_another_path(tmp_path: Path) -> None:
+    viztracer(tmp_path)
+    two(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path)
+    for named, given in (("./v.json", "v.json"), (f"{tmp_path}/v.json", "*.json"), ("link/v.json", "./v.json")):
+        code, lines = merge(
+            tmp_path, "a.pftrace", given, "-o", "all.pftrace", "--clock", f"{named}=monotonic@node0", "--strict"
+        )
+        assert (code, len(lines)) == (0, 1), lines
+        assert "2 traces;" in lines[0]
+
+
+@pytest.mark.parametrize("beside", [(), ("a.pftrace",)])
+def test_a_clock_of_a_recording_s_folder(tmp_path: Path, beside: tuple[str, ...]) -> None:
+    two(tmp_path)
+    (tmp_path / "left").mkdir()
+    (tmp_path / "left" / "recording").touch()
+    code, [line] = merge(tmp_path, "left", *beside, "-o", "all.pftrace", "--clock", "left=realtime")
+    assert code == 2
+    assert "states its clock itself" in line
+
+
 # --- shards -----------------------------------------------------------------------------------------------------------
 
 
