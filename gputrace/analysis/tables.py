@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 TEXT, COUNT, NS, SHARE, CHANGE = "text", "count", "ns", "share", "change"
 
 #: Markdown gives these a meaning, or a table's row would end there.
-_SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\|`*_<>[]"} | {"\n": " ", "\r": " "})
+_SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\|`*_<>[]&~$"})
 
 
 @dataclass
@@ -43,7 +44,16 @@ def shown(value: Any, kind: str) -> str:
         return f"{value:.1%}"
     if kind == CHANGE:
         return f"{value:+.1%}"
-    return str(value)
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """With what a terminal would obey, and what would break the table, written out: names may come from anywhere."""
+    return "".join(_escaped(c) if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp", "Cs") else c for c in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def duration(ns: float) -> str:

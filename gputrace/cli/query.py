@@ -7,12 +7,12 @@ import csv
 import os
 import signal
 import sys
-import unicodedata
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
+from gputrace.analysis.tables import printable
 from gputrace.cli.forms import form_of
 from gputrace.cli.say import say
 
@@ -148,19 +148,10 @@ def _show_table(result: Result) -> None:
     for number, name in enumerate(result.columns):
         kinds = {type(row[number]) for row in result.rows[:_MOST_ROWS_SHOWN]} - {type(None)}
         table.add_column(
-            Text(_printable(name)), justify="right" if kinds and kinds <= {int, float} else "left", overflow="fold"
+            Text(printable(name)), justify="right" if kinds and kinds <= {int, float} else "left", overflow="fold"
         )
     for row in result.rows[:_MOST_ROWS_SHOWN]:
-        table.add_row(*(Text("NULL", style="dim") if v is None else Text(_printable(str(_hex(v)))) for v in row))
+        table.add_row(*(Text("NULL", style="dim") if v is None else Text(printable(str(_hex(v)))) for v in row))
     console.print(table)
     if (more := len(result.rows) - _MOST_ROWS_SHOWN) > 0:
         say(f"{more:,} more rows are not shown: --csv and --json print all")
-
-
-def _printable(text: str) -> str:
-    """With what a terminal would obey, and what would break the table, written out: names may come from anywhere."""
-    return "".join(_escaped(c) if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp", "Cs") else c for c in text)
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")

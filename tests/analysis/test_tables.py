@@ -31,18 +31,27 @@ def test_durations(ns: int, text: str) -> None:
 def test_markdown() -> None:
     columns = [("name", TEXT), ("count", COUNT), ("time", NS), ("share", SHARE), ("change", CHANGE)]
     table = Table(
-        "Spans", columns, [("a|b\n<c>", 1_234, 1_500.0, 0.125, 0.05), ("", 0, float("nan"), None, -0.5)], more=3
+        "Spans",
+        columns,
+        [("a|b\n<c> &lt; $x$ ~~y~~", 1_234, 1_500.0, 0.125, 0.05), ("", 0, float("nan"), None, -0.5)],
+        more=3,
     )
     assert markdown([table]).splitlines() == [
         "### Spans",
         "",
         "| name | count | time | share | change |",
         "| --- | ---: | ---: | ---: | ---: |",
-        "| a\\|b \\<c\\> | 1,234 | 1.500 µs | 12.5% | +5.0% |",
+        r"| a\|b\\n\<c\> \&lt; \$x\$ \~\~y\~\~ | 1,234 | 1.500 µs | 12.5% | +5.0% |",
         "|  | 0 |  |  | -50.0% |",
         "",
         "and 3 more",
     ]
+
+
+def test_what_a_terminal_would_obey_is_written_out() -> None:
+    """A clear screen, a line that says something else, and text that runs the other way."""
+    table = Table("Spans", [("name", TEXT)], [("a\x1b[2J\r\u202eb\ud800",), ("größe 線",)])
+    assert list(table.cells()) == [[r"a\x1b[2J\r\u202eb\ud800"], ["größe 線"]]
 
 
 def test_csv_reads_back() -> None:
