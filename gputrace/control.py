@@ -11,8 +11,8 @@ from gputrace import tracer
 def step() -> None:
     """A step of the program is over: call it at the end of each, as ``gputrace record --steps`` counts them.
 
-    Steps count from 0 in each process; step 0 ends with the first call. Raises nothing, and does nothing with nothing
-    recording.
+    Steps count from 0 in each process; step 0 ends with the first call. From then on an optimizer's steps, which count
+    where nobody calls this, do so no more. Raises nothing, and does nothing with nothing recording.
     """
     running = tracer.current()
     if running is not None:

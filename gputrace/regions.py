@@ -70,6 +70,7 @@ class Regions:
         self._paused = False
         self._over = False
         self.steps = 0
+        self._said_steps = 0  # those that the program counted itself
         self.reached = False
         self._start_ns = now_ns()
         self._drawn = False
@@ -78,7 +79,7 @@ class Regions:
     def begin(self, like: Regions | None = None) -> None:
         """The process is recorded from now on, by default; ``like`` is the one of the process that forked this one."""
         if like is not None:
-            self._paused, self.steps = like._paused, like.steps
+            self._paused, self.steps, self._said_steps = like._paused, like.steps, like._said_steps
         with self._lock:
             self.reached = self._on = self._wanted(now_ns())
             if not self._on:
@@ -101,11 +102,21 @@ class Regions:
     # What the program says.
 
     def step(self) -> None:
-        """A step is over."""
+        """A step is over. From the first call on, no others count."""
         with self._lock:
-            self.steps += 1
-            if self.region.first_step is not None:
-                self._decide()
+            self._said_steps += 1
+            self._count(self._said_steps)
+
+    def optimizer_step(self) -> None:
+        """An optimizer stepped: that ends a step where the program counts none itself."""
+        with self._lock:
+            if not self._said_steps:
+                self._count(self.steps + 1)
+
+    def _count(self, steps: int) -> None:
+        self.steps = steps
+        if self.region.first_step is not None:
+            self._decide()
 
     def pause(self) -> None:
         with self._lock:
@@ -173,5 +184,7 @@ class Regions:
         if self.region.first_step is None:
             return f"a process ended before anything that {self.region.asked} asks for"
         if not self.steps:
-            return f"a process never called gputrace.step(), so {self.region.asked} recorded nothing of it"
-        return f"a process made {self.steps} calls of gputrace.step(), so {self.region.asked} recorded nothing of it"
+            counted = "neither called gputrace.step() nor stepped an optimizer of PyTorch"
+        else:
+            counted = f"made {self.steps} step{'s' if self.steps > 1 else ''}"
+        return f"a process {counted}, so {self.region.asked} recorded nothing of it"

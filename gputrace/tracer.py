@@ -154,7 +154,7 @@ class Tracer:
         try:
             self._host.begin(self.resolve)
             _current = self
-            instrument.start(self.folder.instruments, self.tell, self.folder.options)
+            instrument.start(self.folder.instruments, self.tell, self.folder.options, self.regions)
             self.regions.begin(None if parent is None else parent.regions)
         except BaseException:
             _current = None

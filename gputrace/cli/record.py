@@ -65,7 +65,11 @@ _SNAPSHOT_EVERY_S = 10.0
 @click.option("--python-depth", type=click.IntRange(min=1), metavar="N", help="At most so many shown calls deep.")
 @click.option("--delay", metavar="TIME", help="Record from so long after the start on, like 10s.")
 @click.option("--duration", metavar="TIME", help="Record for so long, like 30s; the program goes on.")
-@click.option("--steps", metavar="A:B", help="Record from step A up to step B; gputrace.step() ends a step.")
+@click.option(
+    "--steps",
+    metavar="A:B",
+    help="Record from step A up to step B; gputrace.step() ends a step, or else PyTorch's optimizer.",
+)
 @click.option(
     "--counters",
     default="100ms",

@@ -17,16 +17,23 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
     from gputrace.instrument.registry import Patch
+    from gputrace.regions import Regions
 
 _sites: list[Site] = []
 _NO_OPTIONS: Final[Mapping[str, Any]] = {}
 
 
-def start(chosen: Iterable[str], tell: Callable[[str], None], options: Mapping[str, Any] = _NO_OPTIONS) -> None:
+def start(
+    chosen: Iterable[str],
+    tell: Callable[[str], None],
+    options: Mapping[str, Any] = _NO_OPTIONS,
+    regions: Regions | None = None,
+) -> None:
     """Apply patches ("name" or "name=number"), now or as soon as the program imports what they wait for.
 
-    ``options``: a recording's, by name; a patch says what it reads. What goes wrong is told, once a patch. Names that
-    this version has not are left out. Raises nothing.
+    ``options``: a recording's, by name; a patch says what it reads. ``regions``: what decides which part of the program
+    is recorded, None where nothing does. What goes wrong is told, once a patch. Names that this version has not are
+    left out. Raises nothing.
     """
     stop()
     by_module: dict[str, list[tuple[Patch, int | None]]] = {}
@@ -36,7 +43,7 @@ def start(chosen: Iterable[str], tell: Callable[[str], None], options: Mapping[s
         if patch is not None:
             by_module.setdefault(patch.module, []).append((patch, int(number) if number.isdecimal() else None))
     for module, patches in by_module.items():
-        finder.when_imported(module, _applier(patches, tell, options))
+        finder.when_imported(module, _applier(patches, tell, options, regions))
 
 
 def stop() -> None:
@@ -47,11 +54,14 @@ def stop() -> None:
 
 
 def _applier(
-    patches: list[tuple[Patch, int | None]], tell: Callable[[str], None], options: Mapping[str, Any]
+    patches: list[tuple[Patch, int | None]],
+    tell: Callable[[str], None],
+    options: Mapping[str, Any],
+    regions: Regions | None,
 ) -> Callable[[Any], None]:
     def apply(module: Any) -> None:
         for patch, value in patches:
-            site = Site(patch, module, value, tell, options)
+            site = Site(patch, module, value, tell, options, regions)
             _sites.append(site)
             try:
                 where, _, function = patch.where.partition(":")

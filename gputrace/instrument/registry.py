@@ -46,6 +46,7 @@ PATCHES: Final[dict[str, Patch]] = {
         Patch("torch.modules", "torch", f"{_TORCH}.modules:modules", value="the most dots in a path"),
         Patch("torch.autograd", "torch", f"{_TORCH}.training:autograd"),
         Patch("torch.optim", "torch", f"{_TORCH}.training:optim"),
+        Patch("torch.steps", "torch", f"{_TORCH}.steps:steps"),
         Patch("torch.data", "torch", f"{_TORCH}.training:data"),
         Patch("torch.distributed", "torch.distributed.distributed_c10d", f"{_TORCH}.distributed:distributed"),
         Patch("torch.cuda", "torch", f"{_TORCH}.cuda:cuda"),

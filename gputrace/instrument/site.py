@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any, Final, Protocol
 
     from gputrace.instrument.registry import Patch
+    from gputrace.regions import Regions
 
     class OnCode(Protocol):
         def __call__(self, code: CodeType, *, wrapper: bool) -> object: ...
@@ -68,21 +69,28 @@ class _Returning:
 
 
 class Site:
-    """Handed to a patch's function, with ``module``, the one it waited for, and ``value``, the number it was given, and
-    ``options``, the recording's.
+    """Handed to a patch's function, with ``module``, the one it waited for, and ``value``, the number it was given,
+    ``options``, the recording's, and ``regions``, which decides what part of the program is recorded, if anything does.
 
     What it changes it changes with `swap` and `set`, or notes how to undo with `undo_with`.
     """
 
-    __slots__ = ("_tell", "_undo", "broken", "module", "on_code", "options", "patch", "value")
+    __slots__ = ("_tell", "_undo", "broken", "module", "on_code", "options", "patch", "regions", "value")
 
     def __init__(
-        self, patch: Patch, module: Any, value: int | None, tell: Callable[[str], None], options: Mapping[str, Any]
+        self,
+        patch: Patch,
+        module: Any,
+        value: int | None,
+        tell: Callable[[str], None],
+        options: Mapping[str, Any],
+        regions: Regions | None = None,
     ) -> None:
         self.patch = patch
         self.module = module
         self.value = value
         self.options = options
+        self.regions = regions
         self.broken = False
         #: Called with each code put into the program's way, for a framework's compiler; ``wrapper``: it calls the
         #: program's function.

@@ -18,6 +18,9 @@ from gputrace.instrument.registry import PATCHES
 from gputrace.instrument.site import Site
 from tests.torch.models import train
 
+#: What a patch waits for to be asked for, besides its name.
+OPTIONS = {"torch.steps": {"first_step": 0}}
+
 NAMES = [name for name, patch in PATCHES.items() if patch.module.partition(".")[0] == "torch"]
 
 
@@ -44,6 +47,12 @@ def expected() -> Iterator[list[Any]]:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield program()
     dist.destroy_process_group()
+
+
+@pytest.fixture(autouse=True)
+def options(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = {key: value for options in OPTIONS.values() for key, value in options.items()}
+    monkeypatch.setattr("gputrace.api.counters_options", lambda every: wanted)
 
 
 def run(tmp_path: Path, name: str) -> tuple[list[Any], list[str]]:
