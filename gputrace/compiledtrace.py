@@ -120,7 +120,7 @@ class CompiledHostTrace:
             self._wake_up,
             self._open_thread,
             self._close_thread,
-            compiled.current_stream(),
+            compiled.current_stream().get,
         )
 
     def _wake_up(self, filling: bool) -> None:

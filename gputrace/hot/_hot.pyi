@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import Any, Self, TypeVar, final
 
 from typing_extensions import disjoint_base
@@ -73,7 +72,7 @@ def begin(
     wake: Callable[[bool], None],
     open_thread: Callable[[int, int, str], Any],
     close_thread: Callable[[int, list[Track]], None],
-    current_stream: ContextVar[Any],
+    current_stream: Callable[[], Any],
     /,
 ) -> int: ...
 def switch_off() -> None: ...

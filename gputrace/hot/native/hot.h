@@ -351,7 +351,8 @@ struct core {
     PyObject *resolve, *wake;
     PyObject *queues;         /* dict: what programs pass -> Queue */
     PyObject *all_queues;     /* list */
-    PyObject *current_stream; /* the context variable of use_stream */
+    PyTypeObject *stream_type; /* a binding's, of stream objects that are handles and nothing else */
+    PyObject *current_stream; /* what gives use_stream's context variable here */
     int64_t clock_ns, clock_step; /* a clock for tests: moves by so much at each read */
 };
 extern struct core core;

@@ -321,6 +321,8 @@ static PyObject *device_queue(PyObject *object, PyObject *args) {
     queue->handle = Py_NewRef(handle);
     queue->stream = (void *)(uintptr_t)address;
     queue->lanes.open_lane = Py_NewRef(open_lane);
+    if (queue->device->is_native && !core.stream_type && !PyLong_CheckExact(native))
+        core.stream_type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(native));
     PyObject_GC_Track((PyObject *)queue);
     if (PyList_Append(core.all_queues, (PyObject *)queue)) Py_CLEAR(queue);
     return (PyObject *)queue;
