@@ -2,7 +2,7 @@
 placed, what to do when the clock jumps or the device is lost.
 
 How edges are read and placed is a twin's: `DeviceTrace` has the policy, `gputrace.puredevice` and
-`gputrace.compiledtrace` the rest. It knows the device protocol, and neither exporters nor files.
+`gputrace.compileddevice` the rest. It knows the device protocol, and neither exporters nor files.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Final
 
+    from gputrace.counts import Counts
     from gputrace.devices.base import Device, Stream
     from gputrace.model import Edge
-    from gputrace.timeline import Counts
     from gputrace.tracks import Tracks
 
     Write = Callable[[Track, list[Edge]], None]

@@ -1,6 +1,6 @@
 """One device's windows in pure Python: the pool of spans that own its events, reading them back, placing them.
 
-`gputrace.compiledtrace` has its twin.
+`gputrace.compileddevice` is its twin.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
     from gputrace.clock import ClockMap, Piece
+    from gputrace.counts import Counts
     from gputrace.hot.drain import Passed
     from gputrace.hot.pure import Span
     from gputrace.model import Args, Edge
@@ -33,33 +34,6 @@ DEEPEST: Final = 512
 CLOSE_NS: Final = 1_000
 _VIOLATION: Final[Args] = {"clock": "placed before its own enqueue: the device's clock cannot be trusted here"}
 _APPROXIMATE: Final[Args] = {"placement": "approximate"}
-
-
-class Counts:
-    """What one process has written, and what it could not. ``slices`` counts host slices and windows alike."""
-
-    __slots__ = (
-        "clamped",
-        "clock_violations",
-        "failed",
-        "out_of_order",
-        "slices",
-        "unfinished",
-        "unreadable",
-        "windows",
-        "worst_error_ns",
-    )
-
-    def __init__(self) -> None:
-        self.slices = 0
-        self.windows = 0
-        self.clamped = 0
-        self.out_of_order = 0
-        self.failed = 0
-        self.unreadable = 0
-        self.clock_violations = 0
-        self.unfinished = 0
-        self.worst_error_ns = 0
 
 
 class Lane:

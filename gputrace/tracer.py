@@ -14,7 +14,7 @@ from time import sleep
 
 from gputrace import hostclock, hot, instrument, ranks
 from gputrace.collector import Collector
-from gputrace.devicetrace import Surroundings
+from gputrace.counts import Counts
 from gputrace.errors import UsageError
 from gputrace.fence import let_through
 from gputrace.masking import mask
@@ -22,15 +22,14 @@ from gputrace.model import Exporter, Process
 from gputrace.regions import Region, Regions
 from gputrace.sampling import Sampler
 from gputrace.shardfile import ShardFile
-from gputrace.timeline import Counts
 from gputrace.tracks import Counters, Tracks
 from gputrace.workers import flush_before_sending
 
+# What draws a device's windows is imported with its first stream: most of what starts under a recording meets none.
 if hot.TWIN == "compiled":
-    from gputrace.compiledtrace import CompiledDeviceTrace, CompiledHostTrace, Writing
+    from gputrace.compiledhost import CompiledHostTrace, Writing
 else:
-    from gputrace.hosttrace import HostTrace
-    from gputrace.puredevice import PureDeviceTrace
+    from gputrace.purehost import PureHostTrace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -135,12 +134,18 @@ class Tracer:
                 self.ring_bytes,
                 name,
             )
-        return HostTrace(self._tracks, self.counts, self._wake, self._thread_ended, self._devices_now)
+        return PureHostTrace(self._tracks, self.counts, self._wake, self._thread_ended, self._devices_now)
 
     def _new_device(self, device: Device) -> DeviceTrace:
+        from gputrace.devicetrace import Surroundings
+
         around = Surroundings(self._tracks, self.counts, self._room, self._wake, self.tell)
         if hot.TWIN == "compiled":
+            from gputrace.compileddevice import CompiledDeviceTrace
+
             return CompiledDeviceTrace(device, around, self._writing)
+        from gputrace.puredevice import PureDeviceTrace
+
         return PureDeviceTrace(device, around)
 
     # Life.

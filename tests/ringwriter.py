@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gputrace.counts import Counts
 from gputrace.model import COUNTER, Exporter, Process, Track
 from gputrace.shards import ShardFolder
-from gputrace.timeline import Counts, HostTimeline
+from gputrace.timeline import HostTimeline
 from gputrace.tracks import Tracks
 
 HEADER = 65536

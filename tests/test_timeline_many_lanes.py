@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gputrace.clock import Anchor, ClockMap
+from gputrace.counts import Counts
 from gputrace.model import BEGIN, END, LANE, SLICE, Track
-from gputrace.timeline import Counts, LaneSet, StreamTimeline
+from gputrace.timeline import LaneSet, StreamTimeline
 
 
 class Looks(list[Any]):

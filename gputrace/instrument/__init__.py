@@ -9,7 +9,6 @@ from __future__ import annotations
 from gputrace.fence import let_through
 from gputrace.instrument import finder
 from gputrace.instrument.registry import PATCHES
-from gputrace.instrument.site import Site
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
     from gputrace.instrument.registry import Patch
+    from gputrace.instrument.site import Site
     from gputrace.regions import Regions
 
 _sites: list[Site] = []
@@ -60,6 +60,12 @@ def _applier(
     regions: Regions | None,
 ) -> Callable[[Any], None]:
     def apply(module: Any) -> None:
+        try:  # here, as most of what starts under a recording imports no framework
+            from gputrace.instrument.site import Site
+        except Exception as error:
+            let_through(error)
+            tell(f"frameworks are not shown: {error}")
+            return
         for patch, value in patches:
             site = Site(patch, module, value, tell, options, regions)
             _sites.append(site)

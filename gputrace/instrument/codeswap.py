@@ -7,12 +7,14 @@ framework.
 
 from __future__ import annotations
 
-from types import CodeType, FunctionType
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import CodeType, FunctionType
     from typing import Any, Final
+else:
+    # As `types` has it, which by now may be a file of the program's.
+    FunctionType = type(lambda: None)
 
 _VARARGS: Final = 0x04
 _VARKEYWORDS: Final = 0x08

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 from heapq import heappop, heappush
 
+from gputrace.counts import Counts
 from gputrace.errors import OutputError
 from gputrace.model import COUNTER, LANE, THREAD, Process, Track
 from gputrace.record import alive
 from gputrace.record.join import whole
 from gputrace.record.ringfile import BEGIN, END, EXPLICIT, INSTANT, SAMPLE, Ring
 from gputrace.shards import NUMBER_LIMIT
-from gputrace.timeline import Counts, HostTimeline
+from gputrace.timeline import HostTimeline
 from gputrace.tracks import Tracks
 
 TYPE_CHECKING = False

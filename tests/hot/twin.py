@@ -88,8 +88,8 @@ def room_for(spans: int) -> Iterator[None]:
         with mock.patch.object(tracer, "RING_BYTES", spans * SPAN_BYTES):
             yield
     else:
-        from gputrace import hosttrace
+        from gputrace import purehost
         from gputrace.hot import pure
 
-        with mock.patch.object(hosttrace, "MOST_SPANS", spans), mock.patch.object(pure, "MOST_SPANS", spans):
+        with mock.patch.object(purehost, "MOST_SPANS", spans), mock.patch.object(pure, "MOST_SPANS", spans):
             yield

@@ -1,6 +1,6 @@
 """One process's host slices, in pure Python: from the threads' buffers to the writer.
 
-`gputrace.compiledtrace` has its twin. It knows threads, spans and counters, and neither devices nor files.
+`gputrace.compiledhost` is its twin. It knows threads, spans and counters, and neither devices nor files.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
+    from gputrace.counts import Counts
     from gputrace.devicetrace import DeviceTrace
     from gputrace.hot.pure import Span, ThreadBuffer
     from gputrace.shardfile import ShardFile
-    from gputrace.timeline import Counts
     from gputrace.tracks import Tracks
 
 
-class HostTrace:
+class PureHostTrace:
     """The host's half of one tracer.
 
     ``trouble`` says why a kill would lose more than this twin may.
