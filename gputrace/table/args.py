@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     Decode = Callable[[bytes, int], dict[str, Any]]
 
 
+_SEAM = b"},{"
+
+
 class Args:
     """Args by row: ``args[row]`` is a dict, empty for a row that has none.
 
@@ -93,3 +96,20 @@ def as_json(args: dict[str, Any]) -> bytes:
     except TypeError:
         return json.dumps(args).encode()
     return json.dumps(args).encode() if b"null" in data else data
+
+
+def as_pieces(several: list[dict[str, Any]]) -> tuple[Ints, bytes]:
+    """The pieces of several args, none of them empty, one behind another; and the size of each."""
+    try:
+        data = orjson.dumps(several)
+    except TypeError:
+        data = b"null"
+    # Where nothing inside them looks like a seam between two, all were written in one go.
+    parts = data[1:-1].split(_SEAM)
+    if b"null" in data or len(parts) != len(several):
+        pieces = list(map(as_json, several))
+        return np.array(list(map(len, pieces)), np.int64), b"".join(pieces)
+    size = np.fromiter(map(len, parts), np.int64, len(parts)) + 2  # a brace at either end
+    size[0] -= 1
+    size[-1] -= 1
+    return size, b"}{".join(parts)

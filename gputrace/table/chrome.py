@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Iterator
-from typing import Any
+from itertools import compress, repeat
+from operator import contains, itemgetter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,22 +20,33 @@ from gputrace.reading.chrome import ChromeReader as Events
 from gputrace.reading.chrome import Event, time_ns
 from gputrace.reading.stream import ByteStream
 from gputrace.table import events as gathered
-from gputrace.table.args import as_json, from_json
+from gputrace.table.args import as_json, as_pieces, from_json
 from gputrace.table.chrometracks import ChromeTracks
 from gputrace.table.columns import Clocks, as_ints
 from gputrace.table.events import Gathered, Numbers
+from gputrace.table.singly import Singly
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gputrace.table.columns import Flags, Ids, Ints
 
 _BEGINNING = {"B": gathered.BEGIN, "E": gathered.END, "X": gathered.WHOLE}
 _INSTANTS = frozenset("iIRn")
 _ARROWS = {"s": gathered.FIRST, "t": gathered.STEP, "f": gathered.LAST}
-_KINDS: dict[Any, int] = {
-    **_BEGINNING,
-    **dict.fromkeys("iIR", gathered.INSTANT),
-    **dict.fromkeys("stf", gathered.ARROW),
-}
+
+
+class _Kinds(dict[Any, int]):
+    """Kinds of event by phase; 0 for one that is looked at by itself."""
+
+    def __missing__(self, phase: Any) -> int:
+        return 0
+
+
+_KINDS = _Kinds({**_BEGINNING, **dict.fromkeys("iIR", gathered.INSTANT), **dict.fromkeys("stf", gathered.ARROW)})
 _ASYNC = frozenset("bneSTFp")
 _MOST_NS = 1 << 62
-_SAID = 8  # of like problems, so many get a line of their own
+_NO_TIME = -(1 << 63)
 
 
 class ChromeReader:
@@ -47,6 +60,7 @@ class ChromeReader:
         self._events = Events(stream)
         self._flow_ids = Numbers()
         self._wrong: dict[str, list[Any]] = {}  # by kind: how many, and the first
+        self._singly = Singly()
         self._open: dict[Any, list[int]] = {}  # asynchronous slices by what names them: tracks they are open on
 
     def read(self) -> None:
@@ -69,99 +83,84 @@ class ChromeReader:
         return Clocks(*(as_ints([row[k] for row in rows]) for k in range(3)))
 
     def _take(self, batch: list[Event]) -> None:
+        phases = _column(batch, "ph")
         try:
-            kinds = [_KINDS.get(event.get("ph"), 0) for event in batch]
+            kind = np.fromiter(map(_KINDS.__getitem__, phases), np.int8, len(batch))
         except TypeError:  # a list or an object
-            kinds = [_KINDS.get(str(event.get("ph")), 0) for event in batch]
-        if 0 in kinds:
-            for event, kind in zip(batch, kinds, strict=True):
-                if not kind:
-                    self._other(event)
-            batch = [event for event, kind in zip(batch, kinds, strict=True) if kind]
-            kinds = [kind for kind in kinds if kind]
+            kind = np.array([_KINDS[str(phase)] for phase in phases], np.int8)
+        if not kind.all():
+            for k in np.flatnonzero(kind == 0).tolist():
+                self._other(batch[k])
+            self._singly.give(self.gathered)
+            batch, kind = _chosen(batch, kind != 0), kind[kind != 0]
+        ts_ns, dur_ns = self._times(_column(batch, "ts")), None
+        good = ts_ns != _NO_TIME
+        whole = kind == gathered.WHOLE
+        if whole.any():
+            dur_ns = np.where(whole, self._times(_column(batch, "dur", 0)), 0)
+            good &= dur_ns >= 0
+        if not good.all():
+            for k in np.flatnonzero(~good).tolist():
+                what, key = ("bad time", "ts") if ts_ns[k] == _NO_TIME else ("bad duration", "dur")
+                self._note(what, batch[k], key)
+            batch, kind, ts_ns = _chosen(batch, good), kind[good], ts_ns[good]
+            dur_ns = None if dur_ns is None else dur_ns[good]
         if not batch:
             return
-        ts = self._times([event.get("ts") for event in batch])
-        whole = gathered.WHOLE in kinds
-        dur = self._durations(batch, kinds) if whole else None
-        if None in ts or (dur is not None and None in dur):
-            batch, kinds, ts, dur = self._dated(batch, kinds, ts, dur)
-        # Dicts that number what they miss make each of these one pass.
-        strings, places = self.gathered.strings, self.rows.numbers
         try:
-            names = [strings[event.get("name", "")] for event in batch]
-            categories = [strings[event.get("cat", "")] for event in batch]
-            tracks = [places[event.get("pid"), event.get("tid")] for event in batch]
+            track, name, category = self._places(batch), *self._texts(batch, kind)
         except TypeError:  # a list or an object where a text belongs
             for event in batch:
                 _make_plain(event)
-            names = [strings[event.get("name", "")] for event in batch]
-            categories = [strings[event.get("cat", "")] for event in batch]
-            tracks = [places[event.get("pid"), event.get("tid")] for event in batch]
-        first = self.gathered.add(
-            gathered.Chunk(
-                as_ints(ts),
-                np.array(kinds, np.int8),
-                np.array(tracks, np.int32),
-                np.array(names, np.int32),
-                np.array(categories, np.int32),
-                None if dur is None else as_ints(dur),
-            )
-        )
-        self._take_args(first, [event.get("args") for event in batch])
-        if gathered.ARROW in kinds:
-            arrows = [(first + k, batch[k]) for k, kind in enumerate(kinds) if kind == gathered.ARROW]
-            self._take_arrows(arrows)
-        bound = [(first + k, event) for k, event in enumerate(batch) if "bind_id" in event]
-        if bound:
-            self._take_bound(bound)
+            track, name, category = self._places(batch), *self._texts(batch, kind)
+        first = self.gathered.add(gathered.Chunk(ts_ns, kind, track, name, category, dur_ns))
+        if _any_has(batch, "args"):
+            self._take_args(first, _column(batch, "args"))
+        arrows = np.flatnonzero(kind == gathered.ARROW).tolist()
+        if arrows:
+            self._take_arrows([(first + k, batch[k]) for k in arrows])
+        if _any_has(batch, "bind_id"):
+            self._take_bound([(first + k, event) for k, event in enumerate(batch) if "bind_id" in event])
 
-    def _times(self, values: list[Any]) -> list[int | None]:
-        """Times in ns; None for what is none, or lies beyond what a column holds."""
+    # Dicts that number what they miss make each column one pass. Both raise TypeError for what cannot be a key of one.
+
+    def _places(self, batch: list[Event]) -> Ids:
+        """Tracks by number."""
+        places = zip(_column(batch, "pid"), _column(batch, "tid"), strict=True)
+        return np.fromiter(map(self.rows.numbers.__getitem__, places), np.int32, len(batch))
+
+    def _texts(self, batch: list[Event], kind: NDArray[np.int8]) -> tuple[Ids, Ids | None]:
+        """Names and categories by number; an end's are its begin's."""
+        named = kind != gathered.END
+        if not named.all():
+            batch = _chosen(batch, named)
+        strings, no_name = self.gathered.strings, self.gathered.no_name
+        found: list[Ids | None] = []
+        for key in ("name", "cat"):
+            numbers = None
+            if _any_has(batch, key):
+                numbers = np.full(len(named), no_name, np.int32)
+                numbers[named] = np.fromiter(map(strings.__getitem__, _column(batch, key, "")), np.int32, len(batch))
+            found.append(numbers)
+        name, category = found
+        return np.full(len(named), no_name, np.int32) if name is None else name, category
+
+    def _times(self, values: list[Any]) -> Ints:
+        """Times in ns; `_NO_TIME` for what is none, or lies beyond what a column holds."""
         if set(map(type, values)) <= {float, int}:
             try:
                 us = np.array(values, np.float64)
             except OverflowError:
-                return list(map(self._time, values))
+                return as_ints(list(map(self._time, values)))
             if (np.abs(us) < 1 << 43).all():  # NaN is not
-                return np.rint(us * 1000).astype(np.int64).tolist()  # type: ignore[no-any-return]
-        return list(map(self._time, values))
+                return np.rint(us * 1000).astype(np.int64)
+        return as_ints(list(map(self._time, values)))
 
-    def _time(self, value: Any) -> int | None:
-        if type(value) is str and value[-4:-3] == "." and value.isascii() and len(value) < 20:
-            digits = value[:-4] + value[-3:]
-            if digits.isdecimal():  # as most tools write them
-                return int(digits)
-        ns = time_ns(value)
-        return ns if ns is not None and abs(ns) < _MOST_NS else None
-
-    def _durations(self, batch: list[Event], kinds: list[int]) -> list[int | None]:
-        found = self._times([event.get("dur", 0) for event in batch])
-        if any(ns is None or ns < 0 for ns in found):
-            return [
-                0 if kind != gathered.WHOLE else None if ns is None or ns < 0 else ns
-                for ns, kind in zip(found, kinds, strict=True)
-            ]
-        return found
-
-    def _dated(
-        self, batch: list[Event], kinds: list[int], ts: list[int | None], dur: list[int | None] | None
-    ) -> tuple[list[Event], list[int], list[int | None], list[int | None] | None]:
-        """Without those that have no time, or no length."""
-        good = []
-        for k, event in enumerate(batch):
-            if ts[k] is None:
-                self._note("bad time", event, "ts")
-            elif dur is not None and dur[k] is None:
-                self._note("bad duration", event, "dur")
-            else:
-                good.append(k)
-        return (
-            [batch[k] for k in good],
-            [kinds[k] for k in good],
-            [ts[k] for k in good],
-            None if dur is None else [dur[k] for k in good],
-        )
+    def _time(self, value: Any) -> int:
+        digits = value[:-4] + value[-3:] if type(value) is str and value[-4:-3] == "." and len(value) < 24 else ""
+        # As most tools write times since 1970.
+        ns = int(digits) if digits.isdecimal() and digits.isascii() else time_ns(value)
+        return ns if ns is not None and abs(ns) < _MOST_NS else _NO_TIME
 
     def _note(self, kind: str, event: Event, key: str = "") -> None:
         entry = self._wrong.setdefault(kind, [0, ""])
@@ -173,14 +172,10 @@ class ChromeReader:
             )
 
     def _take_args(self, first: int, found: list[Any]) -> None:
-        numbers, pieces = [], []
-        for k, args in enumerate(found):
-            if args and isinstance(args, dict):
-                numbers.append(first + k)
-                pieces.append(as_json(args))
-        if numbers:
-            size = as_ints(list(map(len, pieces)))
-            self.gathered.add_args(as_ints(numbers), size, np.zeros(len(size), np.int64), b"".join(pieces))
+        which = [k for k, args in enumerate(found) if args and isinstance(args, dict)]
+        if which:
+            size, data = as_pieces([found[k] for k in which])
+            self.gathered.add_args(first + as_ints(which), size, np.zeros(len(size), np.int64), data)
 
     def _take_arrows(self, arrows: list[tuple[int, Event]]) -> None:
         ids, ways = [], []
@@ -219,7 +214,7 @@ class ChromeReader:
 
     def _counter(self, event: Event) -> None:
         ns, args = self._time(event.get("ts")), event.get("args")
-        if ns is None:
+        if ns == _NO_TIME:
             self._note("bad time", event, "ts")
             return
         for series, value in args.items() if isinstance(args, dict) else ():
@@ -237,12 +232,12 @@ class ChromeReader:
                 number = float(value)
             except OverflowError:
                 number = float("inf") if value > 0 else float("-inf")
-            self.gathered.add_samples(as_ints([ns]), np.array([track], np.int32), np.array([number]))
+            self._singly.samples.append((ns, track, number))
 
     def _asynchronous(self, event: Event, phase: str) -> None:
         """What spans no thread: tracks by name, as many as overlap."""
         ns = self._time(event.get("ts"))
-        if ns is None:
+        if ns == _NO_TIME:
             self._note("bad time", event, "ts")
             return
         name, pid = str(event.get("name", "")), event.get("pid")
@@ -263,16 +258,11 @@ class ChromeReader:
         else:
             track, kind = open_on[-1] if open_on else self.rows.lone_async(pid, name), gathered.INSTANT
         strings = self.gathered.strings
-        first = self.gathered.add(
-            gathered.Chunk(
-                as_ints([ns]),
-                np.array([kind], np.int8),
-                np.array([track], np.int32),
-                np.array([strings[name]], np.int32),
-                np.array([strings[str(event.get("cat", ""))]], np.int32),
-            )
-        )
-        self._take_args(first, [event.get("args")])
+        row = len(self._singly.rows)
+        self._singly.rows.append((ns, kind, track, strings[name], strings[str(event.get("cat", ""))]))
+        args = event.get("args")
+        if args and isinstance(args, dict):
+            self._singly.args.append((row, as_json(args), 0))
 
 
 _EXPLAINED = {
@@ -293,6 +283,22 @@ def _no_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def _column(batch: list[Event], key: str, default: Any = None) -> list[Any]:
+    """One member of each event."""
+    try:
+        return list(map(itemgetter(key), batch))  # twice as quick, where all have it
+    except KeyError:
+        return [event.get(key, default) for event in batch]
+
+
+def _any_has(batch: list[Event], key: str) -> bool:
+    return True in map(contains, batch, repeat(key))
+
+
+def _chosen(batch: list[Event], which: Flags) -> list[Event]:
+    return list(compress(batch, which.tolist()))
 
 
 def _make_plain(event: Event) -> None:

@@ -177,3 +177,7 @@ def as_ints(values: Any) -> Ints:
 
 def as_ids(values: Any) -> Ids:
     return np.asarray(values, np.int32)
+
+
+def as_floats(values: Any) -> Floats:
+    return np.asarray(values, np.float64)

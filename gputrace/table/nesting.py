@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gputrace.table.columns import Flags, Ids, Ints
 
 NEVER = np.iinfo(np.int64).max
+_ROUNDS = 64
 
 
 @dataclass
@@ -80,30 +81,71 @@ def lay_out(track: Ids, ts_ns: Ints, end_ns: Ints) -> tuple[Ids, Ints, Ids]:
 
     ``parent`` is an index into these arrays. An ``end_ns`` of `NEVER` is one that was not seen.
     """
-    count = len(track)
+    parent = _around(track, ts_ns, end_ns)
+    depth, lane = _depths(parent), np.zeros(len(track), np.int32)
+    inner = np.flatnonzero(parent >= 0)
+    overlapping = np.unique(track[inner[end_ns[inner] > end_ns[parent[inner]]]])
+    edges = np.searchsorted(track, overlapping), np.searchsorted(track, overlapping, "right")
+    for start, stop in zip(*(edge.tolist() for edge in edges), strict=True):
+        depths, parents, lanes = _on_lanes(ts_ns[start:stop].tolist(), end_ns[start:stop].tolist())
+        depth[start:stop], lane[start:stop] = depths, lanes
+        parent[start:stop] = np.where(np.array(parents) >= 0, np.array(parents) + start, -1)
+    return depth, parent, lane
+
+
+def _around(track: Ids, ts_ns: Ints, end_ns: Ints) -> Ints:
+    """Of each slice the last before it, on its track, that has not ended when it begins; -1 if there is none.
+
+    All at once: each looks at the slice before it, and where that is over, at what that one has come to so far. So a
+    row of neighbours is passed over in steps that double.
+    """
+    parent = np.arange(-1, len(track) - 1)
+    parent[:1] = -1
+    parent[1:][track[1:] != track[:-1]] = -1
+    going = np.flatnonzero(parent >= 0)
+    for _ in range(_ROUNDS):
+        going = going[end_ns[parent[going]] <= ts_ns[going]]
+        if not len(going):
+            return parent
+        parent[going] = parent[parent[going]]
+        going = going[parent[going] >= 0]
+    # What is left lies behind the end of very many at once.
+    found, begins, ends = parent.tolist(), ts_ns.tolist(), end_ns.tolist()
+    for k in going.tolist():
+        last = k - 1
+        while last >= 0 and ends[last] <= begins[k]:
+            last = found[last]
+        found[k] = last
+    return np.array(found, np.int64)
+
+
+def _depths(parent: Ints) -> Ids:
+    """How many are around each."""
+    depth, outer = (parent >= 0).astype(np.int32), parent.copy()
+    going = np.flatnonzero(outer >= 0)
+    while len(going):
+        above = outer[going]
+        depth[going] += depth[above]
+        outer[going] = outer[above]
+        going = going[outer[going] >= 0]
+    return depth
+
+
+def _on_lanes(begins: list[int], ends: list[int]) -> tuple[list[int], list[int], list[int]]:
+    """(depth, parent, lane) of one track's slices, of which some overlap."""
+    count = len(begins)
     depths, parents, lane_numbers = [0] * count, [-1] * count, [0] * count
-    now = -1
-    lanes: list[list[tuple[int, int]]] = []
-    for k, (on, begin, end) in enumerate(zip(track.tolist(), ts_ns.tolist(), end_ns.tolist(), strict=True)):
-        if on != now:
-            now = on
-            main: list[tuple[int, int]] = []
-            lanes = [main]
+    main: list[tuple[int, int]] = []
+    lanes = [main]
+    for k, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         while main and main[-1][0] <= begin:
             main.pop()
-        if not main:
-            main.append((end, k))
-        elif end <= main[-1][0]:
-            depths[k] = len(main)
-            parents[k] = main[-1][1]
-            main.append((end, k))
-        else:
-            number, lane = _lane(lanes, begin, end)
-            lane_numbers[k] = number
-            depths[k] = len(lane)
-            parents[k] = lane[-1][1] if lane else -1
-            lane.append((end, k))
-    return np.array(depths, np.int32), np.array(parents, np.int64), np.array(lane_numbers, np.int32)
+        number, lane = (0, main) if not main or end <= main[-1][0] else _lane(lanes, begin, end)
+        lane_numbers[k] = number
+        depths[k] = len(lane)
+        parents[k] = lane[-1][1] if lane else -1
+        lane.append((end, k))
+    return depths, parents, lane_numbers
 
 
 def _lane(lanes: list[list[tuple[int, int]]], begin: int, end: int) -> tuple[int, list[tuple[int, int]]]:

@@ -27,6 +27,7 @@ from gputrace.table.decode import BEGIN, COUNTER, END, INSTANT
 from gputrace.table.descriptors import Descriptors
 from gputrace.table.events import Gathered
 from gputrace.table.plain import PlainEvents
+from gputrace.table.singly import Singly
 
 _MOST_INFLATED = 64 << 20
 _NEEDS_STATE = 2
@@ -59,7 +60,7 @@ class PerfettoReader:
         self._snapshots: list[tuple[int, int, int]] = []
         self._one_by_one: set[int] = set()  # sequences that hold what is not ours
         self._left_out: dict[str, list[int]] = {}  # by what: how many, and where the first was
-        self._singly = _Rows()
+        self._singly = Singly()
 
     def read(self) -> None:
         """All of it. Raises `InputError`."""
@@ -228,41 +229,6 @@ class PerfettoReader:
             self._singly.args.append((row, data, self._table_number(names)))
         for ids, way in ((event.flow_ids, gathered.STEP), (event.terminating_flow_ids, gathered.LAST)):
             self._singly.arrows += [(row, id - (1 << 64) if id >> 63 else id, way) for id in ids]
-
-
-class _Rows:
-    """Events that were read one by one, until a piece of the file is through."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[int, int, int, int, int]] = []
-        self.args: list[tuple[int, bytes, int]] = []
-        self.arrows: list[tuple[int, int, int]] = []
-        self.samples: list[tuple[int, int, float]] = []
-
-    def give(self, out: Gathered) -> None:
-        """Gather them."""
-        if self.rows:
-            ns, kind, track, name, category = zip(*self.rows, strict=True)
-            first = out.add(
-                gathered.Chunk(
-                    as_ints(ns),
-                    np.array(kind, np.int8),
-                    np.array(track, np.int32),
-                    np.array(name, np.int32),
-                    np.array(category, np.int32),
-                )
-            )
-            if self.args:
-                rows, data, tables = zip(*self.args, strict=True)
-                out.add_args(first + as_ints(rows), as_ints(list(map(len, data))), as_ints(tables), b"".join(data))
-            if self.arrows:
-                rows, ids, ways = zip(*self.arrows, strict=True)
-                out.add_arrows(first + as_ints(rows), as_ints(ids), as_ints(ways))
-        if self.samples:
-            ns, track, value = zip(*self.samples, strict=True)
-            out.add_samples(as_ints(ns), np.array(track, np.int32), np.array(value, np.float64))
-        for kept in (self.rows, self.args, self.arrows, self.samples):
-            kept.clear()
 
 
 def _metadata_value(item: Any) -> Any:
