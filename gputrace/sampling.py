@@ -1,15 +1,19 @@
-"""What a process uses while it is recorded, read every so often on one thread: memory, CPU, and its GPUs by NVML.
+"""What a process uses while it is recorded, read every so often on one thread: memory, CPU, its GPUs by NVML, and what
+PyTorch's allocator holds on them.
 
-It knows neither spans nor the trace: it hands values to its owner. Nothing is imported before a GPU is in use.
+It knows neither spans nor the trace: it hands values to its owner. Nothing is imported before a GPU is in use, and
+PyTorch never.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from time import process_time_ns
 
 from gputrace.collector import Collector
 from gputrace.descriptors import OwnFile
+from gputrace.fence import let_through
 from gputrace.hostclock import now_ns
 
 TYPE_CHECKING = False
@@ -27,6 +31,10 @@ if TYPE_CHECKING:
 FORK_DEADLINE_S: Final = 2.0
 #: How often a GPU may refuse a counter before it is asked no more: one that it has not, it never has.
 REFUSALS: Final = 3
+#: The most blocks of PyTorch's allocator that are listed for the largest free one, 1 us each, and the longest that
+#: listing them may take: nothing else of the program's Python runs meanwhile.
+MOST_BLOCKS: Final = 1000
+LONGEST_LIST_NS: Final = 5_000_000
 METRICS: Final[list[Metric]] = [
     ("utilisation", "percent", lambda nvml, gpu: nvml.device_get_utilization_rates(gpu).gpu),
     ("memory used", "bytes", lambda nvml, gpu: nvml.device_get_memory_info_v2(gpu).used),
@@ -75,6 +83,7 @@ class Sampler:
         self._tell = tell
         self._thread = Collector(self.sample, period_ns / 1e9) if period_ns else None
         self._memory = ResidentMemory()
+        self._torch = TorchMemory(give, tell)
         self._cpu: tuple[int, int] | None = None  # CPU time and host time of the last look, in ns
         self._nvml: Any = None
         self._closed = False  # there is no NVML here
@@ -110,6 +119,7 @@ class Sampler:
             self._cpu = None  # a pause is no part of what is averaged
             return
         self._sample_process()
+        self._torch.sample()
         seen = set()
         for device in self._gpus():
             uuid = str(device.labels.get("uuid", ""))
@@ -185,3 +195,67 @@ class ResidentMemory:
         if self._file is not None:
             self._file.close()
         self._file = None
+
+
+class TorchMemory:
+    """What PyTorch's caching allocator holds on each GPU that the program has allocated on.
+
+    The allocator answers behind its own lock, and asks the device nothing. So does the "native" one alone.
+    """
+
+    def __init__(self, give: Give, tell: Callable[[str], None]) -> None:
+        self._give = give
+        self._tell = tell
+        self._refusals = 0
+        self._lists_blocks = True
+
+    def sample(self) -> None:
+        """Read it once, if the program has started CUDA by PyTorch. Raises nothing."""
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        is_initialized = getattr(cuda, "is_initialized", None)  # none while it is half imported
+        if cuda is None or is_initialized is None or self._refusals >= REFUSALS:
+            return
+        try:
+            if not is_initialized():
+                return
+            if cuda.get_allocator_backend() != "native":
+                self._refusals = REFUSALS
+                self._tell(f"no counters of PyTorch's memory: its allocator is {cuda.get_allocator_backend()}")
+                return
+            self._read(cuda)
+        except Exception as error:
+            let_through(error)
+            self._refusals += 1
+            if self._refusals == REFUSALS:
+                self._tell(f"no counters of PyTorch's memory: {type(error).__name__}: {error}")
+
+    def _read(self, cuda: Any) -> None:
+        used, blocks = [], 0
+        for index in range(cuda.device_count()):
+            stats = cuda.memory_stats_as_nested_dict(index)
+            now = now_ns()
+            reserved = stats["reserved_bytes"]["all"]
+            if reserved["peak"]:
+                used.append(index)
+                allocated = stats["allocated_bytes"]["all"]["current"]
+                self._give(f"torch allocated, GPU {index}", now, allocated, "bytes", None)
+                self._give(f"torch reserved, GPU {index}", now, reserved["current"], "bytes", None)
+                blocks += sum(stats[kind]["all"]["current"] for kind in ("active", "inactive_split", "segment"))
+        if used and self._lists_blocks and blocks <= MOST_BLOCKS:
+            begin = now_ns()
+            segments = cuda.memory_snapshot(include_traces=False)
+            now = now_ns()
+            if now - begin > LONGEST_LIST_NS:
+                self._lists_blocks = False
+                self._tell(
+                    "PyTorch's largest free block is shown no more: it takes its allocator too long to list them"
+                )
+            for index in used:
+                free = [
+                    block["size"]
+                    for segment in segments
+                    if segment["device"] == index
+                    for block in segment["blocks"]
+                    if block["state"] == "inactive"
+                ]
+                self._give(f"torch largest free block, GPU {index}", now, max(free, default=0), "bytes", None)
