@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import os
 import re
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 import gputrace
 from gputrace.devices.simulated import SimulatedStream
 from tests.engine import Engine, assert_clean, slices
-from tests.record.running import ONE_SPAN, PYTHON, recording, run
+from tests.record.running import GPUTRACE, ONE_SPAN, PYTHON, recording, run
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -190,14 +191,24 @@ def test_a_failed_candidate_of_its_tuner_has_no_time() -> None:
         names["measure"](profiler, fails)
 
 
+def test_its_options_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [options] = [block for block in blocks("toml") if "[tool.gputrace]" in block]
+    (tmp_path / "pyproject.toml").write_text(options)
+    done = run([*GPUTRACE, "doctor", "--json", "--seconds", "0.1"], tmp_path)
+    found = json.loads(done.stdout)["options"]["record"]
+    assert found["max-size"] == {"value": "64MB", "from": str(tmp_path / "pyproject.toml")}
+    trace = tmp_path / "trace.pftrace"
+    run(recording(PYTHON, "-c", ONE_SPAN, output=trace), tmp_path)
+    assert run([*GPUTRACE, "summary", str(trace)], tmp_path).returncode == 0
+
+
 def test_its_exporter_is_a_whole_one(tmp_path: Path) -> None:
     [exporter] = [snippet for snippet in blocks("python") if "(Exporter)" in snippet]
-    [entry_point] = blocks("toml")
+    [entry_point] = [block for block in blocks("toml") if 'entry-points."gputrace.exporters"' in block]
     (tmp_path / "mypackage.py").write_text(exporter)
     metadata = tmp_path / "mypackage-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mypackage\nVersion: 1.0\n")
-    assert 'entry-points."gputrace.exporters"' in entry_point
     (metadata / "entry_points.txt").write_text(
         "[gputrace.exporters]\n" + textwrap.dedent(entry_point).splitlines()[1].replace('"', "") + "\n"
     )

@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gputrace import devices, hot
+from gputrace.analysis.tables import TEXT, Table
 from gputrace.anchoring import measure
-from gputrace.errors import DeviceError
+from gputrace.cli import settings
+from gputrace.cli.recordoptions import Wanted
+from gputrace.cli.tables import show
+from gputrace.errors import DeviceError, UsageError
 from gputrace.record import formats
 
 if TYPE_CHECKING:
@@ -33,16 +37,19 @@ Findings = dict[str, Any]
     type=click.FloatRange(min=0.1),
     help="How long to watch each clock.",
 )
-def command(as_json: bool, seconds: float) -> int:
-    """Say what would be traced here, and how good the clocks are.
+@click.pass_context
+def command(context: click.Context, as_json: bool, seconds: float) -> int:
+    """Say what would be traced here, by which options, and how good the clocks are.
 
     Needs no driver. With one, it makes a context of its own on each GPU; `gputrace record` never does.
     """
     findings = examine(seconds)
+    findings["options"] = _options(context.find_root())
     if as_json:
         click.echo(json.dumps(findings, indent=2))
     else:
         click.echo("\n".join(_lines(findings)))
+        _show_options(findings["options"])
     return 0
 
 
@@ -60,6 +67,19 @@ def examine(seconds: float) -> Findings:
         "backends": {kind: _backend(kind, seconds) for kind in ("cuda", "simulated")},
         "exporters": formats.known(),
     }
+
+
+def _options(group: click.Context) -> Findings:
+    """What `gputrace record` would go by if it ran here now, and where each of it was given."""
+    try:
+        assert isinstance(group.command, click.Group)
+        record = group.command.get_command(group, settings.MAIN_COMMAND)
+        assert record is not None
+        with record.make_context(settings.MAIN_COMMAND, ["any"], parent=group) as context:
+            found = Wanted(context).settings(context)
+    except (UsageError, click.UsageError) as error:
+        return {"problem": error.format_message() if isinstance(error, click.UsageError) else str(error)}
+    return {"record": {each.name: {"value": each.value, "from": each.where} for each in found}}
 
 
 def _version(package: str) -> str | None:
@@ -140,6 +160,25 @@ def _lines(findings: Findings) -> Iterator[str]:
             yield f"    {_quality(device)}"
         if not backend["devices"]:
             yield "  no device"
+
+
+def _show_options(options: Findings) -> None:
+    click.echo()
+    if "problem" in options:
+        click.echo(f"options of gputrace record: {options['problem']}")
+        return
+    rows = [(f"--{name}" if " " not in name else name, *each.values()) for name, each in options["record"].items()]
+    columns = [("options of record", TEXT), ("value", TEXT), ("from", TEXT)]
+    show([Table("", columns, [(name, _as_text(value), where) for name, value, where in rows])])
+
+
+def _as_text(value: object) -> str:
+    """An option's value, as one would write it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
 
 
 def _quality(device: Findings) -> str:

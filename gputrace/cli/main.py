@@ -5,15 +5,24 @@ A subcommand's module is imported when it is asked for, so that `record` does no
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
+from gputrace.cli import settings
 from gputrace.cli.say import say
 from gputrace.errors import GputraceError, UsageError
 
+if TYPE_CHECKING:
+    from typing import Any
+
 _COMMANDS = ("record", "merge", "summary", "diff", "check", "convert", "plot", "open", "query", "doctor")
+
+# The doctor runs whatever stands in pyproject.toml, and says so.
+_CONFIGURED = _COMMANDS[:-1]
 
 # Exit codes of gputrace's own failures. A recorded command's exit code is passed on whatever it is.
 _FAILED = 1
@@ -41,6 +50,13 @@ def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
         ctx.exit()
 
 
+def _defaults(name: str) -> dict[str, Any]:
+    """What pyproject.toml has for a subcommand."""
+    command = importlib.import_module(f"gputrace.cli.{name}").command
+    assert isinstance(command, click.Command)
+    return settings.project().options(name, command, _COMMANDS)
+
+
 @click.group(cls=_Commands, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
@@ -50,8 +66,19 @@ def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     callback=_print_version,
     help="Show the version and exit.",
 )
-def _gputrace() -> None:
+@click.pass_context
+def _gputrace(ctx: click.Context) -> None:
     """Shows what the GPU did on the host's own timeline, beside what the CPU did, and stops neither."""
+    ctx.default_map = {name: settings.Defaults(functools.partial(_defaults, name)) for name in _CONFIGURED}
+
+
+def _from(error: click.ClickException) -> str:
+    """Where a value that was refused comes from, if it is not on the command line."""
+    context, option = getattr(error, "ctx", None), getattr(error, "param", None)
+    if context is None or not isinstance(option, click.Option) or settings.rank(context, option.name or "") == 3:
+        return ""
+    place = settings.where(context, option)
+    return f" It is from {place}." if settings.rank(context, option.name or "") else ""
 
 
 def main() -> int:
@@ -60,7 +87,7 @@ def main() -> int:
         result = _gputrace.main(prog_name="gputrace", standalone_mode=False)
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
-        say(f"{error.format_message()} See {context.command_path if context else 'gputrace'} --help.")
+        say(f"{error.format_message()}{_from(error)} See {context.command_path if context else 'gputrace'} --help.")
         return error.exit_code
     except GputraceError as error:
         say(str(error))

@@ -58,21 +58,29 @@ PATCHES: Final[dict[str, Patch]] = {
 }
 
 
-def choose(add: Iterable[str] = (), leave_out: Iterable[str] = (), *, only: Iterable[str] | None = None) -> list[str]:
+def choose(
+    add: Iterable[str] = (),
+    leave_out: Iterable[str] = (),
+    *,
+    below: tuple[Iterable[str], Iterable[str]] = ((), ()),
+    only: Iterable[str] | None = None,
+) -> list[str]:
     """The patches to apply, in order, each "name" or "name=number".
 
-    Those on by default, those of ``add`` and GPUTRACE_INSTRUMENT, without those of ``leave_out`` and
-    GPUTRACE_NO_INSTRUMENT; or, where given, those of ``only`` alone. A framework's name stands for all of its patches.
-    Raises `UsageError` for a name that there is not, and for a number where none belongs.
+    Those on by default, with what three places add and leave out, each going before the one it follows: ``below``, the
+    environment's GPUTRACE_INSTRUMENT and GPUTRACE_NO_INSTRUMENT, and ``add`` and ``leave_out``. Or, where given, those
+    of ``only`` alone. A framework's name stands for all of its patches. Raises `UsageError` for a name that there is
+    not, and for a number where none belongs.
     """
     if only is not None:
         chosen = _numbers(only)
     else:
         chosen = {name: "" for name, patch in PATCHES.items() if patch.default}
-        chosen |= _numbers([os.environ.get(ADD_VARIABLE, "")])
-        chosen |= _numbers(add)
-        for name in _numbers([os.environ.get(LEAVE_OUT_VARIABLE, ""), *leave_out]):
-            chosen.pop(name, None)
+        environment = [os.environ.get(ADD_VARIABLE, "")], [os.environ.get(LEAVE_OUT_VARIABLE, "")]
+        for more, less in (below, environment, (add, leave_out)):
+            chosen |= _numbers(more)
+            for name in _numbers(less):
+                chosen.pop(name, None)
     return [f"{name}={chosen[name]}" if chosen[name] else name for name in PATCHES if name in chosen]
 
 

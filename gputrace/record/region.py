@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _UNITS_NS = {"": 1e9, "s": 1e9, "ms": 1e6, "us": 1e3, "m": 60e9, "min": 60e9, "h": 3600e9}
+#: Stands for no counters, and takes back a region that was asked for elsewhere.
+OFF = "off"
 MOST_NS = 366 * 86_400 * 10**9
 MOST_DIGITS = 15
 #: NVML itself looks no more often.
@@ -68,7 +70,7 @@ def counters_options(every: str) -> dict[str, int | str]:
 
     Raises `UsageError` for what is neither, and for more often than `LEAST_PERIOD_NS`.
     """
-    if every.strip().lower() == "off":
+    if every.strip().lower() == OFF:
         return {}
     period_ns = duration_in_ns(every, "--counters")
     if period_ns < LEAST_PERIOD_NS:
