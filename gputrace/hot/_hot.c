@@ -22,6 +22,7 @@ static int start(PyObject *module) {
     static const char *const type_names[] = {"Span", "Window", "Off", "StreamQueue", "Device"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (PyModule_AddObjectRef(module, type_names[i], types[i])) return -1;
+    if (PyModule_AddIntConstant(module, "INTERFACE", INTERFACE)) return -1;
     return PyModule_AddFunctions(module, span_functions) || PyModule_AddFunctions(module, collect_functions) ? -1 : 0;
 }
 

@@ -1,11 +1,13 @@
 from collections.abc import Callable
-from typing import Any, Self, TypeVar, final
+from typing import Any, Final, Self, TypeVar, final
 
 from typing_extensions import disjoint_base
 
 from gputrace.model import Edge, Track
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+INTERFACE: Final[int]
 
 @disjoint_base
 class Span:

@@ -12,7 +12,7 @@ from gputrace.hot.shared import Stats, UseStream, plain_number
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextvars import ContextVar
-    from typing import Any
+    from typing import Any, Final
 else:
     from _contextvars import ContextVar  # the builtin part of `contextvars`
 
@@ -38,6 +38,11 @@ __all__ = [
     "use_stream",
     "window",
 ]
+
+#: Which `_hot.pyi` this is written to. In a source tree the extension may be an older one, or a newer.
+INTERFACE: Final = 1
+if getattr(_hot, "INTERFACE", 0) != INTERFACE:
+    raise ImportError("it was built from other sources than these: install gputrace anew")
 
 Span = _hot.Span
 StreamQueue = _hot.StreamQueue

@@ -339,6 +339,9 @@ struct stats {
     uint64_t dropped_spans, dropped_windows, failed, uncaptured;
 };
 
+/* Which gputrace/hot/_hot.pyi this is: compiled.py has the number, too. Another one where what is there changes. */
+enum { INTERFACE = 1 };
+
 /* The process's state. */
 struct core {
     bool on, armed; /* are spans recorded now; is there a recording, be it paused */
