@@ -98,14 +98,18 @@ def calls_options(
 
 
 def _steps(text: str) -> tuple[int, int | None]:
-    """The first step and the one behind the last, None for no end. "10:20" is a range as Python's, "7" one step."""
+    """The first step and the one behind the last, None for no end: "10:20" is a range as Python's.
+
+    A number alone is refused: to some it is that step, to others so many, and which it was shows when the run is over.
+    """
     first, colon, end = (part.strip() for part in text.partition(":"))
     numbers = [part for part in (first, end) if part]
     if not numbers or not all(_is_number(part) for part in numbers):
         raise UsageError(f"--steps {text!r} is no range of steps: write it like 10:20 (step 10 to step 19), 10: or :20")
     begin = int(first) if first else 0
     if not colon:
-        return begin, begin + 1
+        alone, many = f"step {begin} alone is {begin}:{begin + 1}", f"the first {begin} steps are :{begin}"
+        raise UsageError(f"--steps {text} is no range of steps: {alone}{f', {many}' if begin else ''}")
     if end and int(end) <= begin:
         raise UsageError(f"--steps {text} holds no step: the second number must be more than the first")
     return begin, int(end) if end else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def test_what_is_no_time(written: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "first", "end"), [("10:20", 10, 20), ("10:", 10, None), (":5", 0, 5), ("7", 7, 8), (" 1 : 2 ", 1, 2)]
+    ("written", "first", "end"), [("10:20", 10, 20), ("10:", 10, None), (":5", 0, 5), ("7:8", 7, 8), (" 1 : 2 ", 1, 2)]
 )
 def test_steps_as_people_write_them(written: str, first: int, end: int | None) -> None:
     options = region_options(None, None, written)
@@ -76,6 +77,18 @@ def test_steps_as_people_write_them(written: str, first: int, end: int | None) -
 def test_what_is_no_range_of_steps(written: str) -> None:
     with pytest.raises(UsageError, match="is no range of steps: write it like 10:20"):
         region_options(None, None, written)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("10", "step 10 alone is 10:11, the first 10 steps are :10"), (" 0", "step 0 alone is 0:1")],
+)
+def test_a_number_alone_is_asked_which_of_two_it_means(written: str, meant: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        region_options(None, None, written)
+    assert str(refused.value) == f"--steps {written} is no range of steps: {meant}"
+    for steps in re.findall(r"\d*:\d+", meant):
+        assert region_options(None, None, steps)
 
 
 @pytest.mark.parametrize(
