@@ -25,6 +25,7 @@ from typing import NamedTuple
 from tests.benchmarks import (
     busy_thread,
     cpu_time,
+    edge,
     host_cost,
     load,
     memory,
@@ -61,6 +62,7 @@ class Benchmark(NamedTuple):
 
 BENCHMARKS = {
     "host_cost": Benchmark(SPAN, host_cost.measure),
+    "edge": Benchmark(SPAN, edge.measure),
     "cpu_time": Benchmark(SPAN, cpu_time.measure),
     "off": Benchmark(SPAN, off.measure),
     "busy_thread": Benchmark(BUSY, busy_thread.measure),
