@@ -27,10 +27,23 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 #: What a program may have to do without, or should not have to wait for.
 HEAVY = {"asyncio", "concurrent", "ctypes", "dataclasses", "enum", "importlib.metadata", "inspect", "json", "logging"}
 HEAVY |= {"pathlib", "re", "socket", "subprocess", "tempfile", "threading", "typing", "weakref"}
-OTHERS = {"click", "cuda", "google", "numpy", "orjson", "perfetto", "rich", "wrapt"}
+OTHERS = {
+    "click",
+    "cuda",
+    "google",
+    "jinja2",
+    "markupsafe",
+    "matplotlib",
+    "numpy",
+    "orjson",
+    "perfetto",
+    "rich",
+    "wrapt",
+}
 #: They never run in a traced program.
 READERS = tuple(
-    f"gputrace.{room}" for room in ("analysis", "checking", "converting", "merging", "plotting", "reading", "table")
+    f"gputrace.{room}"
+    for room in ("analysis", "checking", "converting", "merging", "plotting", "reading", "reporting", "table")
 )
 #: Pytest alone imports it.
 TESTING = "gputrace.testing"

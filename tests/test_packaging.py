@@ -75,6 +75,7 @@ def test_a_wheel_has_the_compiled_part_and_every_module(tree: Path) -> None:
     assert tag in wheel.name
     names = zipfile.ZipFile(wheel).namelist()
     modules = [path.relative_to(tree).as_posix() for path in (tree / "gputrace").rglob("*.py")]
+    modules += [f"gputrace/reporting/page.{kind}" for kind in ("html", "css", "js")]
     assert {CORE, "gputrace/hot/_hot.pyi", "gputrace/py.typed", *modules} <= {*names}
     assert [name for name in names if name.endswith((".c", ".h"))] == []
     assert twin(unpacked(wheel)).startswith("compiled; ")

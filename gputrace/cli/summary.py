@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from gputrace.cli.forms import form_of
 from gputrace.cli.say import say
 from gputrace.cli.timeoption import Time, check_range
 from gputrace.cli.traces import read_all
+from gputrace.errors import OutputError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gputrace.analysis.summary import Summary
+    from gputrace.analysis.summary import Options, Summary
+    from gputrace.reporting.page import Picture
+    from gputrace.table.trace import Trace
 
 #: So many names are told of those that could be a step's.
 _TOLD = 4
@@ -31,6 +36,7 @@ _TOLD = 4
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, times in ns.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print all spans (by step: all steps) as CSV, times in ns.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the tables as Markdown.")
+@click.option("--html", metavar="FILE.html", help="Write one page with tables and charts, and nothing to stdout.")
 @click.argument("inputs", metavar="TRACE...", nargs=-1, required=True)
 def command(
     names: tuple[str, ...],
@@ -44,6 +50,7 @@ def command(
     as_json: bool,
     as_csv: bool,
     as_markdown: bool,
+    html: str | None,
     inputs: tuple[str, ...],
 ) -> int:
     """Sum traces up, whatever wrote them: gputrace, torch.profiler, viztracer, Perfetto.
@@ -55,6 +62,7 @@ def command(
     \b
     gputrace summary trace.pftrace
     gputrace summary rank*.pftrace --by step --top 10
+    gputrace summary trace.pftrace --html summary.html
     gputrace summary trace.pftrace --track '*GPU 0*' --from 100ms --to 200ms --json
     """
     from gputrace.analysis.host import WAITS
@@ -62,7 +70,8 @@ def command(
     from gputrace.analysis.summary import Options, Summarizer
     from gputrace.table.unmatched import nothing_of
 
-    form = form_of(json=as_json, csv=as_csv, markdown=as_markdown)
+    form = form_of(json=as_json, csv=as_csv, markdown=as_markdown, html=html is not None)
+    output = _checked(html) if html is not None else ""
     check_range(start_ns, end_ns)
     by_step = by == "step" or bool(steps)
     options = Options(
@@ -70,16 +79,19 @@ def command(
         tracks=tracks or None,
         start_ns=start_ns,
         end_ns=end_ns,
-        by_step=by_step,
+        by_step=by_step or bool(output),
         waits=(*WAITS, *waits),
         steps=steps or NAMES,
     )
     summarizer = Summarizer(options)
     failures: list[str] = []
     empty: list[str] = []
+    timeline: Picture | None = None
     for trace in read_all(inputs, failures):
         if not summarizer.add(trace):
             empty.append(nothing_of(trace, tracks, names))
+        elif output and timeline is None:
+            timeline = _timeline(trace, options)
         del trace  # before the next is read
     summary = summarizer.summary()
     if not summary.spans:
@@ -87,7 +99,10 @@ def command(
             say(line)
         if not summary.traces or names or tracks or start_ns is not None or end_ns is not None:
             return 1
-    _print(summary, form, top, by_step)
+    if output:
+        _write_page(output, summary, top, timeline)
+    else:
+        _print(summary, form, top, by_step)
     if by_step and not summary.steps:
         say(_no_steps(summary, steps))
         return 1
@@ -121,3 +136,38 @@ def _print(summary: Summary, form: str | None, top: int, by_step: bool) -> None:
         from gputrace.cli.tables import show
 
         show(tables(summary, top))
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def _checked(html: str) -> str:
+    """The page's absolute path. Raises `UsageError` and `OutputError` where none can be."""
+    from gputrace.record.recording import checked_output
+
+    if not html.lower().endswith((".html", ".htm")):  # "--html a.pftrace b.pftrace" would write over a trace
+        raise UsageError(f"{html}: name a page that ends in .html")
+    return checked_output(html)
+
+
+def _timeline(trace: Trace, options: Options) -> Picture:
+    from gputrace.reporting.overview import overview
+
+    part = trace.select(tracks=options.tracks, names=options.names)
+    return overview(trace, part, options.start_ns, options.end_ns)
+
+
+def _write_page(output: str, summary: Summary, top: int, timeline: Picture | None) -> None:
+    from gputrace.analysis.summarytables import tables
+    from gputrace.record.replace import replacing
+    from gputrace.reporting.page import Picture, page
+
+    timeline = timeline or Picture("There is none: no slice is to be drawn.")
+    if not timeline.png:
+        say(f"the page has no timeline: {timeline.text}")
+    try:
+        with replacing(output, f"{os.urandom(6).hex()}.page") as write:
+            write(page(summary, list(tables(summary, top)), timeline))
+    except OSError as error:
+        raise OutputError(f"cannot write {output}: {error.strerror or error}") from error
+    say(f"wrote {output}")

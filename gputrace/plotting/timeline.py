@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,9 +20,13 @@ _ROW_INCHES = 0.22
 _MOST_ROWS = 400
 #: Bars narrower than this many pixels are drawn that wide, one for all that begin in the same pixel.
 _LEAST_PIXELS = 1.0
+#: Those narrower than this many of them have no white edge: it would be all that is seen.
+_LEAST_EDGED = 4
 #: A name is written into a bar that has so much room for each of its letters, in points.
 _LETTER_POINTS = 4.6
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+#: By format: what is said beside the picture. The date, which they would have, is not.
+_METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
 
 
 def draw(
@@ -42,10 +47,40 @@ def draw(
     The format is the output's suffix: .svg, .png or .pdf. Raises `UsageError` without matplotlib, for another suffix,
     or for more rows than a picture can show; `OutputError` if it cannot be written.
     """
-    figure_class, collection_class = _matplotlib()
     part = trace.select(start_ns=start_ns, end_ns=end_ns)
+    _matplotlib()
     if not len(part.slices):
         return 0
+    suffix = output.rpartition(".")[2].lower()
+    if suffix not in _METADATA:
+        raise UsageError(f"{output}: name a picture that ends in .svg, .png or .pdf.")
+    figure = _figure(part, trace.start_ns, (start_ns, end_ns), most_deep, width_inches, title, dots_per_inch)
+    try:
+        _save(figure, output, suffix)
+    except OSError as error:
+        raise OutputError(f"{output} cannot be written: {error.strerror or error}") from error
+    return len(part.slices)
+
+
+def png(trace: Trace, start_ns: int, end_ns: int, *, most_deep: int) -> bytes:
+    """The same as a file's content, with a finer grain. Raises `UsageError` as `draw` does."""
+    part = trace.select(start_ns=start_ns, end_ns=end_ns)
+    file = io.BytesIO()
+    _save(_figure(part, trace.start_ns, (start_ns, end_ns), most_deep, 14.0, "", 160), file, "png")
+    return file.getvalue()
+
+
+def _figure(
+    part: Trace,
+    zero_ns: int,
+    range_ns: tuple[int, int],
+    most_deep: int,
+    width_inches: float,
+    title: str,
+    dots_per_inch: int,
+) -> Any:
+    start_ns, end_ns = range_ns
+    figure_class, collection_class = _matplotlib()
     lines = rows(part, most_deep)
     if len(lines) > _MOST_ROWS:
         raise UsageError(
@@ -58,22 +93,17 @@ def draw(
     least = (end_ns - start_ns) / unit_ns / (width_inches * dots_per_inch) * _LEAST_PIXELS
     for number, line in enumerate(lines):
         _draw_row(axes, collection_class, part, line, -number, (start_ns, end_ns, unit_ns, least))
-    _finish(
-        axes, lines, (end_ns - start_ns) / unit_ns, f"{unit} since {(start_ns - trace.start_ns) / 1e9:.6f} s", title
-    )
-    try:
-        # The same picture for the same trace: no date in it, and no random ids.
-        suffix = output.rpartition(".")[2].lower()
-        metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}.get(suffix)
-        if metadata is None:
-            raise UsageError(f"{output}: name a picture that ends in .svg, .png or .pdf.")
-        import matplotlib
+    label = f"{unit} since {(start_ns - zero_ns) / 1e9:.6f} s"
+    _finish(axes, lines, (end_ns - start_ns) / unit_ns, label, title)
+    return figure
 
-        with matplotlib.rc_context({"svg.hashsalt": "gputrace", "svg.fonttype": "none"}):
-            figure.savefig(output, format=suffix, metadata=metadata)
-    except OSError as error:
-        raise OutputError(f"{output} cannot be written: {error.strerror or error}") from error
-    return len(part.slices)
+
+def _save(figure: Any, output: str | IO[bytes], suffix: str) -> None:
+    """The same picture for the same trace: no date in it, and no random ids."""
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.hashsalt": "gputrace", "svg.fonttype": "none"}):
+        figure.savefig(output, format=suffix, metadata=_METADATA[suffix])
 
 
 def _draw_row(
@@ -98,7 +128,8 @@ def _draw_row(
         [(x, y - 0.45), (x + w, y - 0.45), (x + w, y + 0.45), (x, y + 0.45)] for x, w in zip(begin, width, strict=True)
     ]
     # The id is the group's in an SVG, for whoever styles it there.
-    bars = collection_class(boxes, facecolors=colours, edgecolors=edges, linewidths=0.4, gid=f"row-{-y}")
+    lines = [0.0 if narrow else 0.4 for narrow in (width < _LEAST_EDGED * least) & ~slices.unfinished[rows_shown]]
+    bars = collection_class(boxes, facecolors=colours, edgecolors=edges, linewidths=lines, gid=f"row-{-y}")
     axes.add_collection(bars)
     points = axes.figure.get_figwidth() * 72 * 0.82 / ((end_ns - start_ns) / unit_ns)
     for x, w, name in zip(begin.tolist(), width.tolist(), names, strict=True):

@@ -12,7 +12,6 @@ import functools
 import http.server
 import os
 import re
-import shutil
 import socket
 import ssl
 import subprocess
@@ -27,6 +26,7 @@ from gputrace.exporters.perfetto import Perfetto
 
 from gputrace import webdist
 from gputrace.model import BEGIN, END
+from tests.chromium import launched
 from tests.exporters.recordings import Script, write
 from tests.record.running import GPUTRACE, run
 
@@ -83,21 +83,10 @@ def ui_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def chromium(ui_port: int) -> Iterator[Any]:
-    executable = shutil.which("chromium") or shutil.which("google-chrome")
-    if executable is None:
-        missing = "Chromium is not here: apt install chromium"
-        if os.environ.get("CI") == "true":
-            pytest.fail(missing)
-        pytest.skip(missing)
-    from playwright.sync_api import sync_playwright
-
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--ignore-certificate-errors"]
-    flags += [f"--host-resolver-rules=MAP ui.perfetto.dev 127.0.0.1:{ui_port}"]
+    flags = ["--ignore-certificate-errors", f"--host-resolver-rules=MAP ui.perfetto.dev 127.0.0.1:{ui_port}"]
     flags += [f"--ip-address-space-overrides=127.0.0.1:{ui_port}=public"]
-    with sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=executable, args=flags)
+    with launched(*flags) as browser:
         yield browser
-        browser.close()
 
 
 def shows_the_trace(page: Any, url: str) -> bool:
