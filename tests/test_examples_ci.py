@@ -50,6 +50,7 @@ class Job:
         self.values |= {f"inputs.{name.replace('_', '-')}": value for name, value in inputs.items()}
         self.page = folder / "page.md"
         self.page.touch()
+        self.told: list[str] = []
 
     def run(self, name: str) -> int:
         step = self.steps[name]
@@ -72,6 +73,7 @@ class Job:
             capture_output=True,
             text=True,
         )
+        self.told = done.stdout.splitlines()
         for line in output.read_text().splitlines():
             key, _, value = line.partition("=")
             self.values[f"steps.{step['id']}.outputs.{key}"] = value
@@ -98,6 +100,12 @@ def test_the_action(tmp_path: Path) -> None:
     assert sorted(each.name for each in traces.iterdir()) == [f"run{n}.pftrace.gz" for n in (1, 2, 3)]
     assert base.run("Sum up") == 0
     assert "step" in base.page.read_text()
+    assert base.told == []
+    torn = traces / "run1.pftrace.gz"
+    torn.write_bytes(torn.read_bytes()[:-20])
+    assert base.run("Sum up") == 0
+    [warning] = base.told
+    assert warning.startswith(f"::warning title=gputrace::{torn}: ")
 
     new = job(tmp_path / "new", 0.02, baseline=str(tmp_path / "none"))
     assert new.run("Record") == 0
@@ -134,4 +142,5 @@ def test_the_gitlab_job(tmp_path: Path) -> None:
         done = subprocess.run(script, env=environment, cwd=tmp_path, timeout=100, capture_output=True, text=True)
         assert done.returncode == run, done.stderr
         assert "step" in (tmp_path / "summary.md").read_text()
+        assert "step" in (tmp_path / "summary.html").read_text()
     assert "step" in (tmp_path / "diff.md").read_text()

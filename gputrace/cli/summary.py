@@ -36,6 +36,7 @@ _TOLD = 4
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, times in ns.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print all spans (by step: all steps) as CSV, times in ns.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the tables as Markdown.")
+@click.option("--github", is_flag=True, help="In GitHub Actions: write the job's page, and annotate what is missing.")
 @click.option("--html", metavar="FILE.html", help="Write one page with tables and charts, and nothing to stdout.")
 @click.argument("inputs", metavar="TRACE...", nargs=-1, required=True)
 def command(
@@ -50,6 +51,7 @@ def command(
     as_json: bool,
     as_csv: bool,
     as_markdown: bool,
+    github: bool,
     html: str | None,
     inputs: tuple[str, ...],
 ) -> int:
@@ -70,8 +72,9 @@ def command(
     from gputrace.analysis.summary import Options, Summarizer
     from gputrace.table.unmatched import nothing_of
 
-    form = form_of(json=as_json, csv=as_csv, markdown=as_markdown, html=html is not None)
-    output = _checked(html) if html is not None else ""
+    form = form_of(json=as_json, csv=as_csv, markdown=as_markdown, github=github, html=html is not None)
+    output = "" if html is None else _checked(html)
+    job_page = _job_page() if github else ""
     check_range(start_ns, end_ns)
     by_step = by == "step" or bool(steps)
     options = Options(
@@ -94,6 +97,8 @@ def command(
             timeline = _timeline(trace, options)
         del trace  # before the next is read
     summary = summarizer.summary()
+    if github:
+        _annotate(summary, failures if summary.spans else [*failures, *empty])
     if not summary.spans:
         for line in empty:
             say(line)
@@ -101,6 +106,8 @@ def command(
             return 1
     if output:
         _write_page(output, summary, top, timeline)
+    elif github:
+        _write_job_page(job_page, summary, top)
     else:
         _print(summary, form, top, by_step)
     if by_step and not summary.steps:
@@ -138,7 +145,30 @@ def _print(summary: Summary, form: str | None, top: int, by_step: bool) -> None:
         show(tables(summary, top))
 
 
-# --- the page ---------------------------------------------------------------------------------------------------------
+# --- a job of GitHub Actions ------------------------------------------------------------------------------------------
+
+
+def _job_page() -> str:
+    from gputrace.reporting.github import page_of
+
+    return page_of(os.environ)
+
+
+def _annotate(summary: Summary, failures: list[str]) -> None:
+    from gputrace.reporting.github import annotate
+
+    for line in annotate(summary, failures):
+        click.echo(line)
+
+
+def _write_job_page(path: str, summary: Summary, top: int) -> None:
+    from gputrace.reporting.github import write_page
+
+    if told := write_page(path, summary, top):
+        say(told)
+
+
+# --- a page of HTML ---------------------------------------------------------------------------------------------------
 
 
 def _checked(html: str) -> str:
