@@ -15,6 +15,7 @@ from gputrace.errors import UsageError
 from gputrace.instrument.registry import choose
 from gputrace.record import recording
 from gputrace.record.region import counters_options
+from gputrace.record.tally import Summary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gputrace.devices.base import Device
-    from gputrace.record.recording import Summary
 
 #: One recording a process starts or stops at a time, whatever threads ask.
 _starting = RLock()
@@ -94,7 +94,7 @@ class trace:
         if running is not None and not running.own:
             # The program was written to record itself, and somebody records it from outside: theirs has it all.
             running.tell(f"{self.path} was not written: `gputrace record` records this process already")
-            self.summary = recording.Summary()
+            self.summary = Summary()
             return self
         if running is not None or _changing:
             raise UsageError("this process is being recorded already, by another gputrace.trace: stop it first")

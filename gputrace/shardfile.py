@@ -39,6 +39,11 @@ class ShardFile:
         return self._written + self._size
 
     @property
+    def written(self) -> int:
+        """Bytes that are in the file."""
+        return self._written
+
+    @property
     def kept(self) -> int:
         """Bytes taken that are not in the file yet."""
         return self._size

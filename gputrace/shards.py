@@ -3,6 +3,7 @@
 It knows no trace format and no device. Its files, all private to the user::
 
     recording    what every process shares, written once by whoever started the recording
+    recording.copy  the same: without it, nothing can be made of the rest
     metadata     facts for the trace's header, written once
     snapshots    the host clocks, one line a reading
     processes    one line a Python process that reached gputrace's boot, traced or not
@@ -15,24 +16,26 @@ It knows no trace format and no device. Its files, all private to the user::
     N.report     what process image N counted
     N.E.failed   nothing: its name says that process image N could write no report any more, and why (an errno, E)
 
-Text files hold ``key=value`` lines. A line without its newline was torn by a kill and is ignored, so a folder is
-readable at any moment. A traced program pays for this import and for `open` and `claim` before its first line runs.
+`gputrace.textfiles` reads and writes the text files, so that a folder is readable at any moment, and damage told. A
+traced program pays for this import and for `open` and `claim` before its first line runs.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 
+from gputrace import textfiles
 from gputrace.descriptors import OwnFile, write_file
 from gputrace.errors import OutputError
 from gputrace.model import ClockSnapshot, Recording
+from gputrace.textfiles import Damaged
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    Value = int | str | list[str]
-    Values = dict[str, Value]
+    from gputrace.textfiles import Value, Values
 
 #: Shard numbers are below this: formats pack one beside a track's number into 32 bits, and Perfetto's engine loses the
 #: clock of a sequence whose id does not fit in 31.
@@ -41,13 +44,15 @@ NUMBER_LIMIT = 1 << 19
 #: Stands for the launcher among the writers: it takes no shard.
 LAUNCHER = -1
 
+#: The recording's own file and its copy.
+RECORDING_FILES = ("recording", "recording.copy")
+
 #: Precedes the names of options in the file "recording".
 _OPTION = "option."
 
 # O_EXCL already refuses a link in the last place; O_NOFOLLOW says so for the opens that do not create.
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-_REPLACE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
 
 
 class ShardFolder:
@@ -59,9 +64,12 @@ class ShardFolder:
     lines are kept as they are, secrets and all. ``ring_bytes``: how much a process keeps in its ring at most; 0 for the
     tracer's own bound. ``instruments``: the patches that each process applies, as `gputrace.instrument.start` takes
     them. ``options``: what else every process is told, by name; whoever reads one says what it means.
+    ``damage`` grows while files are read: what is wrong with a file, by its name, of those that are not as they were
+    written. They are read as if they were not there, or without their damaged lines.
     """
 
     __slots__ = (
+        "damage",
         "device",
         "exporter",
         "first_number",
@@ -97,6 +105,7 @@ class ShardFolder:
         self.ring_bytes = ring_bytes
         self.instruments = list(instruments)
         self.options = dict(options or {})
+        self.damage: dict[str, str] = {}
 
     @classmethod
     def create(
@@ -114,45 +123,73 @@ class ShardFolder:
     ) -> ShardFolder:
         """Write ``recording`` into a folder that exists, is empty and is private. Raises OSError if it cannot."""
         path = os.path.abspath(path)
-        _replace(
-            os.path.join(path, "recording"),
-            {
-                "id": recording.id,
-                "base_ns": recording.base_ns,
-                "boottime_offset_ns": recording.boottime_offset_ns,
-                "suffix": suffix,
-                "exporter": exporter,
-                "device": device,
-                "first_number": first_number,
-                "unmasked": unmasked,
-                "ring_bytes": ring_bytes,
-                "instruments": list(instruments),
-                **{f"{_OPTION}{name}": value for name, value in (options or {}).items()},
-            },
-        )
+        values: Values = {
+            "id": recording.id,
+            "base_ns": recording.base_ns,
+            "boottime_offset_ns": recording.boottime_offset_ns,
+            "suffix": suffix,
+            "exporter": exporter,
+            "device": device,
+            "first_number": first_number,
+            "unmasked": unmasked,
+            "ring_bytes": ring_bytes,
+            "instruments": list(instruments),
+            **{f"{_OPTION}{name}": value for name, value in (options or {}).items()},
+        }
+        for name in RECORDING_FILES:
+            textfiles.write_values(os.path.join(path, name), values)
         return cls(path, recording, suffix, exporter, device, first_number, unmasked, ring_bytes, instruments, options)
 
     @classmethod
     def open(cls, path: str) -> ShardFolder:
         """The folder as it was created. Raises OSError if it is gone, `OutputError` if it is no shard folder."""
         path = os.path.abspath(path)
-        values = _parse(_read(os.path.join(path, "recording")))
-        try:
-            id, base_ns, offset_ns = values["id"], values["base_ns"], values["boottime_offset_ns"]
-            suffix, exporter, device = values["suffix"], values["exporter"], values["device"]
-        except KeyError as missing:
-            raise OutputError(f"{path} holds no recording: its file 'recording' has no {missing}") from None
-        assert isinstance(base_ns, int)
-        assert isinstance(offset_ns, int)
-        first, ring_bytes = values.get("first_number", 0), values.get("ring_bytes", 0)
-        assert isinstance(first, int)
-        assert isinstance(ring_bytes, int)
-        recording, unmasked = Recording(str(id), base_ns, offset_ns), bool(values.get("unmasked"))
+        damage: dict[str, str] = {}
+        for name in RECORDING_FILES:
+            try:
+                folder = cls._from(path, textfiles.read_values(os.path.join(path, name)))
+            except NotADirectoryError:
+                raise
+            except OSError as error:
+                damage[name] = _why(error)
+            except Damaged as damaged:
+                damage[name] = str(damaged)
+            else:
+                folder.damage = damage
+                return folder
+        if set(damage.values()) == {_MISSING}:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        told = ", and ".join(f"its file {name!r} {what}" for name, what in damage.items())
+        raise OutputError(f"no trace can be made of {path}: {told}")
+
+    @classmethod
+    def _from(cls, path: str, values: Values) -> ShardFolder:
+        def text(name: str) -> str:
+            value = values.get(name)
+            if not isinstance(value, str):
+                raise Damaged(f"has no {name!r}")
+            return value
+
+        def number(name: str, default: int | None = None) -> int:
+            value = values.get(name, default)
+            if not isinstance(value, int):
+                raise Damaged(f"has no {name!r}")
+            return value
+
+        recording = Recording(text("id"), number("base_ns"), number("boottime_offset_ns"))
         instruments = values.get("instruments", [])
-        assert isinstance(instruments, list)
         options = {name.removeprefix(_OPTION): value for name, value in values.items() if name.startswith(_OPTION)}
         return cls(
-            path, recording, str(suffix), str(exporter), str(device), first, unmasked, ring_bytes, instruments, options
+            path,
+            recording,
+            text("suffix"),
+            text("exporter"),
+            text("device"),
+            number("first_number", 0),
+            bool(number("unmasked", 0)),
+            number("ring_bytes", 0),
+            instruments if isinstance(instruments, list) else [],
+            options,
         )
 
     # Shards
@@ -206,7 +243,7 @@ class ShardFolder:
 
         Whole or not at all: a process killed meanwhile leaves its last report. Raises OSError.
         """
-        _replace(f"{self.path}/{number}.report", values)
+        textfiles.write_values(f"{self.path}/{number}.report", values)
 
     def reports(self) -> dict[int, Values]:
         """The reports written so far, by shard number. A process killed early has a shard and no report."""
@@ -214,7 +251,7 @@ class ShardFolder:
 
     def report(self, number: int) -> Values:
         """What process image ``number`` last said about itself; empty if nothing."""
-        return _parse(_read_if_there(f"{self.path}/{number}.report"))
+        return self._values(f"{number}.report")
 
     def add_failure(self, number: int, error: OSError) -> None:
         """Note why process image ``number`` cannot report: a full disk still takes an empty file. Raises OSError."""
@@ -223,17 +260,17 @@ class ShardFolder:
     def failures(self) -> dict[int, int]:
         """The errno for which a process image could report nothing, by its number."""
         names = (name.split(".") for name in os.listdir(self.path) if name.endswith(".failed"))
-        return {int(name[0]): int(name[1]) for name in names if len(name) == 3}
+        return {int(name[0]): int(name[1]) for name in names if len(name) == 3 and all(map(_is_number, name[:2]))}
 
     # What the launcher keeps
 
     def write_metadata(self, values: Mapping[str, Value]) -> None:
         """Keep facts for the trace's header, so that the trace can be put together without the launcher."""
-        _replace(f"{self.path}/metadata", values)
+        textfiles.write_values(f"{self.path}/metadata", values)
 
     def metadata(self) -> Values:
         """What `write_metadata` kept; empty if nothing was."""
-        return _parse(_read_if_there(f"{self.path}/metadata"))
+        return self._values("metadata")
 
     def add_snapshot(self, snapshot: ClockSnapshot) -> None:
         """Append one reading of the host clocks. Raises OSError."""
@@ -241,7 +278,7 @@ class ShardFolder:
 
     def snapshots(self) -> list[ClockSnapshot]:
         """The readings so far, sorted by monotonic time."""
-        rows = [line.split(" ") for line in _lines(_read_if_there(f"{self.path}/snapshots"))]
+        rows = [line.split(" ") for line in self._lines("snapshots")]
         found = [ClockSnapshot(*map(int, row)) for row in rows if len(row) == 3 and all(map(_is_number, row))]
         return sorted(found, key=lambda snapshot: snapshot.monotonic_ns)
 
@@ -253,7 +290,7 @@ class ShardFolder:
 
     def processes(self) -> list[str]:
         """One "PID EXECUTABLE" a Python process that reached gputrace's boot, in order."""
-        return _lines(_read_if_there(f"{self.path}/processes"))
+        return self._lines("processes")
 
     def add_writer(self, number: int) -> None:
         """Note that this process image writes shard ``number``. Raises nothing: a full disk shows where it writes."""
@@ -264,7 +301,7 @@ class ShardFolder:
 
     def writers(self) -> list[tuple[int, str]]:
         """Shard numbers in the order taken, each with its writer as `process_image` names it."""
-        rows = [line.partition(" ") for line in _lines(_read_if_there(f"{self.path}/writers"))]
+        rows = [line.partition(" ") for line in self._lines("writers")]
         return [(int(number), image) for number, _, image in rows if image and _is_number(number)]
 
     def add_nested(self, output: str) -> None:
@@ -273,23 +310,68 @@ class ShardFolder:
 
     def nested(self) -> list[str]:
         """The outputs of the recordings started inside this one, in order."""
-        return _lines(_read_if_there(f"{self.path}/nested"))
+        return self._lines("nested")
 
     def add_note(self, text: str) -> None:
         """Note a failure that had nobody to tell: a traced program's own stderr is not ours. Raises OSError."""
-        self._append("notes", text)
+        write_file(f"{self.path}/notes", _APPEND, textfiles.encode(text.replace("\n", " ")) + b"\n")
 
     def notes(self) -> list[str]:
-        """The notes so far, in order."""
-        return _lines(_read_if_there(f"{self.path}/notes"))
+        """The notes so far, in order. Any interpreter may have written one, so they have no check."""
+        try:
+            data = textfiles.read(f"{self.path}/notes")
+        except OSError as error:
+            self._is_damaged("notes", _why(error))
+            return []
+        return data.decode("utf-8", "surrogateescape").split("\n")[:-1]
 
     def _append(self, name: str, line: str) -> None:
-        # One write to a file opened for appending: lines of several processes do not mix.
-        write_file(f"{self.path}/{name}", _APPEND, _encode(line.replace("\n", " ")) + b"\n")
+        textfiles.append_line(f"{self.path}/{name}", line)
+
+    def _values(self, name: str) -> Values:
+        try:
+            values = textfiles.read_values(f"{self.path}/{name}")
+        except OSError as error:
+            self._is_damaged(name, _why(error))
+        except Damaged as damaged:
+            self._is_damaged(name, str(damaged))
+        else:
+            self.damage.pop(name, None)  # it was read while it was written
+            return values
+        return {}
+
+    def _lines(self, name: str) -> list[str]:
+        try:
+            lines, damaged = textfiles.read_lines(f"{self.path}/{name}")
+        except OSError as error:
+            self._is_damaged(name, _why(error))
+        except Damaged as empty:
+            self._is_damaged(name, str(empty))
+        else:
+            self.damage.pop(name, None)
+            if damaged:
+                self._is_damaged(name, f"has {damaged} damaged line{'s' if damaged > 1 else ''}")
+            return lines
+        return []
+
+    def _is_damaged(self, name: str, what: str) -> None:
+        if what != _MISSING:  # most files come to be when there is something to say
+            self.damage[name] = what
 
     def _numbered(self, ending: str) -> list[int]:
         stems = (name[: -len(ending)] for name in os.listdir(self.path) if name.endswith(ending))
-        return sorted(int(stem) for stem in stems if stem.isdecimal())
+        numbers = {stem: int(stem) for stem in stems if _is_number(stem)}
+        return sorted(n for stem, n in numbers.items() if 0 <= n < NUMBER_LIMIT and stem == str(n))
+
+
+#: What is wrong with a file that is not there.
+_MISSING = "is not there"
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return _MISSING
+    return f"cannot be read ({error.strerror})"
 
 
 def process_image(pid: int | str) -> str:
@@ -300,7 +382,7 @@ def process_image(pid: int | str) -> str:
     """
     try:
         # After the name, which may hold anything. The pid is the file's, as /proc counts, not a container's.
-        stat = _read(f"/proc/{pid}/stat").decode("ascii", "replace")
+        stat = textfiles.read(f"/proc/{pid}/stat").decode("ascii", "replace")
         fields = stat[stat.rindex(")") + 2 :].split(" ")
         if fields[0] in "ZX":
             return ""
@@ -313,79 +395,6 @@ def process_image(pid: int | str) -> str:
         return image
 
 
-# The text format: `key=12`, `key="text` and, once an item, `key+"text`. Backslash and newline are escaped.
-
-
-def _format(values: Mapping[str, Value]) -> bytes:
-    lines = []
-    for key, value in values.items():
-        if isinstance(value, list):
-            lines += [f'{key}+"{_escape(item)}\n' for item in value]
-        elif isinstance(value, int):
-            lines.append(f"{key}={int(value)}\n")
-        else:
-            lines.append(f'{key}="{_escape(value)}\n')
-    return _encode("".join(lines))
-
-
-def _parse(data: bytes) -> Values:
-    values: Values = {}
-    for line in _lines(data):
-        key, quote, text = line.partition('"')
-        if not quote:
-            key, _, number = line.partition("=")
-            if number.removeprefix("-").isdecimal():
-                values[key] = int(number)
-        elif key.endswith("="):
-            values[key[:-1]] = _unescape(text)
-        elif key.endswith("+"):
-            items = values.setdefault(key[:-1], [])
-            if isinstance(items, list):
-                items.append(_unescape(text))
-    return values
-
-
-def _lines(data: bytes) -> list[str]:
-    # The last piece is empty, or a line that was torn.
-    return data.decode("utf-8", "surrogateescape").split("\n")[:-1]
-
-
 def _is_number(text: str) -> bool:
-    # What a damaged file holds in a number's place would cost the whole trace, not its line alone.
     digits = text.removeprefix("-")  # `LAUNCHER` is negative
     return digits.isascii() and digits.isdecimal() and len(digits) <= 19  # 64 bits
-
-
-def _encode(text: str) -> bytes:
-    # Command lines and paths may hold bytes that are no UTF-8; other lone surrogates become "?".
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace")
-
-
-def _escape(text: str) -> str:
-    return str(text).replace("\\", "\\\\").replace("\n", "\\n")
-
-
-def _unescape(text: str) -> str:
-    return "\\".join(part.replace("\\n", "\n") for part in text.split("\\\\"))
-
-
-def _read(path: str) -> bytes:
-    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with open(file, "rb", buffering=0) as raw:
-        return raw.readall()
-
-
-def _read_if_there(path: str) -> bytes:
-    try:
-        return _read(path)
-    except FileNotFoundError:
-        return b""
-
-
-def _replace(path: str, values: Mapping[str, Value]) -> None:
-    new = f"{path}.{os.getpid()}.new"
-    write_file(new, _REPLACE, _format(values))
-    os.replace(new, path)

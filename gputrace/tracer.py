@@ -46,6 +46,8 @@ CHUNK: Final = 500
 PAUSE_S: Final = 0.0005
 EVERYTHING: Final = 1 << 30
 REPORT_NS: Final = 250_000_000
+# What a report says that is of no use to who reads the trace.
+_NOT_IN_TRACE: Final = ("told", "missed", "shard_bytes")
 CLOCKS_NS: Final = 10_000_000_000
 #: How long a clean exit waits for the device, and a fork for the collector.
 EXIT_DEADLINE_S: Final = 10.0
@@ -460,7 +462,7 @@ class Tracer:
             self._tell_trouble()
             if self._exporter is not None and self._file is not None:
                 if not self._broken:
-                    self._exporter.metadata({k: v for k, v in self.report().items() if k not in ("told", "missed")})
+                    self._exporter.metadata({k: v for k, v in self.report().items() if k not in _NOT_IN_TRACE})
                     self._host.before_flush(self._file)
                 self._exporter.close()
             if not self._broken:
@@ -496,6 +498,7 @@ class Tracer:
             "worst_uncertainty_ns": counts.worst_error_ns,
             "told": [*self.told, *lost.complaints],
             "missed": self.regions.missed() if self._finished else "",
+            "shard_bytes": 0 if self._file is None else self._file.written,
             "ended": int(self._finished and not self._abandoned),
         }
 

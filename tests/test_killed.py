@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from gputrace.record.recording import Summary, finish_recording, start_recording
+from gputrace.record.recording import finish_recording, start_recording
+from gputrace.record.tally import Summary
 from tests.engine import Engine, Slice, assert_clean, slices
 from tests.hot.twin import TWINS, environment
 

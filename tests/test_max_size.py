@@ -16,6 +16,7 @@ from gputrace import tracer
 from gputrace.errors import UsageError
 from gputrace.record.sizes import LEAST_BYTES, MOST_BYTES, size_in_bytes
 from gputrace.shards import ShardFolder
+from gputrace.textfiles import read_values, write_values
 from tests.engine import Engine, assert_clean, slices
 from tests.hot.twin import environment, in_twin
 from tests.record.running import GPUTRACE, PYTHON, run
@@ -120,7 +121,9 @@ def test_folders_from_before_it_open(tmp_path: Path) -> None:
     ShardFolder.create(str(tmp_path), Recording("ab" * 16, 0, 0), ".json", "m:C", "host", ring_bytes=1 << 20)
     assert ShardFolder.open(str(tmp_path)).ring_bytes == 1 << 20
     kept = tmp_path / "recording"
-    kept.write_text("".join(line for line in kept.read_text().splitlines(True) if "ring_bytes" not in line))
+    values = read_values(str(kept))
+    del values["ring_bytes"]
+    write_values(str(kept), values)
     assert ShardFolder.open(str(tmp_path)).ring_bytes == 0
 
 

@@ -72,7 +72,7 @@ def command(
     if len(inputs) == 1 and is_shard_folder(inputs[0]):
         if said:
             raise click.UsageError("--clock is of a file's times, and a recording's folder states its clock itself.")
-        return _recover(inputs[0], output)
+        return _recover(inputs[0], output, strict)
     from gputrace.merging.merge import Options, merge
 
     options = Options(align=align, collectives=collectives, clocks=said)
@@ -82,7 +82,7 @@ def command(
     return 1 if not outcome.path or (strict and outcome.problems) else 0
 
 
-def _recover(folder: str, output: str) -> int:
+def _recover(folder: str, output: str, strict: bool) -> int:
     from gputrace.record.recording import recover
 
     old = os.path.exists(output)
@@ -92,7 +92,7 @@ def _recover(folder: str, output: str) -> int:
         tell_empty(summary, output if old else "")
         return 1
     tell(summary, quiet=False)
-    return 0
+    return 1 if strict and summary.damaged else 0
 
 
 def _clock(text: str) -> tuple[str, Clock]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from gputrace.merging.writing import Outcome
     from gputrace.record.join import Progress
-    from gputrace.record.recording import Drawn, Summary
+    from gputrace.record.tally import Drawn, Summary
 
 # Below this a join takes a fraction of a second, in bytes.
 _LONG_JOIN = 32_000_000
@@ -34,7 +34,7 @@ def tell(summary: Summary, quiet: bool) -> None:
         return
     least = "at least " if summary.is_lower_bound else ""
     facts = [_size(summary.size), least + _many(summary.slices, "slice"), _many(summary.windows, "GPU window")]
-    if not summary.cut_short:
+    if not summary.cut_short and not summary.unread:
         facts.append(f"{summary.dropped:,} dropped")
     elif summary.dropped:  # what a process dropped, only itself can say: killed, it said so up to a moment before
         facts.append(f"at least {summary.dropped:,} dropped")
@@ -45,10 +45,19 @@ def tell(summary: Summary, quiet: bool) -> None:
     if summary.unfinished:
         facts.append(f"{_many(summary.unfinished, 'slice')} still open")
     if summary.windows:
-        facts.append(f"placed to within {_duration(summary.worst_uncertainty_ns)}")
+        facts.append(_placed(summary))
     cut = f"; {_cut_short(summary)}" if summary.cut_short else ""
     opening = "; open it in https://ui.perfetto.dev" if summary.path.lower().endswith(_OPENS_IN_UI) else ""
     say(f"wrote {_short(summary.path)}: {', '.join(facts)}{cut}{opening}")
+
+
+def _placed(summary: Summary) -> str:
+    """How far off windows may be: of those that a process did not come to say it of, nobody knows."""
+    bounded = summary.windows - summary.unbounded
+    if bounded <= 0:
+        return "how well they are placed is not known"
+    placed = f"placed to within {_duration(summary.worst_uncertainty_ns)}"
+    return f"{placed}, but for {summary.unbounded:,} of which it is not known" if summary.unbounded else placed
 
 
 def _cut_short(summary: Summary) -> str:
@@ -86,13 +95,9 @@ def _bent(summary: Summary) -> Iterator[str]:
 
 def recount(parts: Iterable[tuple[str, int]], suffix: str) -> Drawn | None:
     """What files of a killed process draw: see `gputrace.reading.drawn`, which takes a while to import."""
-    from gputrace.errors import InputError
     from gputrace.reading.drawn import drawn
 
-    try:
-        return drawn(parts, suffix)
-    except InputError:  # gone meanwhile, or no longer ours to read; whoever joins it says so
-        return None
+    return drawn(parts, suffix)
 
 
 def tell_empty(summary: Summary, old: str) -> None:

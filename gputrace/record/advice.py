@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gputrace.record.recording import Summary
+    from gputrace.record.tally import Summary
 
 _ISOLATING = {"I": "which ignores PYTHONPATH", "E": "which ignores PYTHONPATH", "S": "which skips sitecustomize"}
 # Python's one-letter options that take a value, in the same argument or the next.

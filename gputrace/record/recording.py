@@ -16,51 +16,21 @@ from gputrace.errors import OutputError, UsageError
 from gputrace.masking import mask
 from gputrace.model import Recording
 from gputrace.record import alive, formats, gitcommit
-from gputrace.record.join import join, parts_of, remove
+from gputrace.record.join import join, remove
 from gputrace.record.salvage import salvage_all
 from gputrace.record.sizes import size_in_bytes
-from gputrace.shards import LAUNCHER, ShardFolder
+from gputrace.record.tally import Summary, add_up, counted_anew
+from gputrace.shards import LAUNCHER, RECORDING_FILES, ShardFolder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Protocol
+    from collections.abc import Mapping, Sequence
 
     from gputrace.model import Exporter
     from gputrace.record.formats import Format
     from gputrace.record.join import Progress
-    from gputrace.record.salvage import Salvaged
-    from gputrace.shards import Value, Values
-
-    class Drawn(Protocol):
-        """What is drawn in a process's files."""
-
-        slices: int
-        windows: int
-        unfinished: int
-
-    #: Counts that in files, each up to so many bytes, of a format by its suffix; None if it does not know that one.
-    Recount = Callable[[Iterable[tuple[str, int]], str], Drawn | None]
-
-# What a report counts and a summary adds up.
-_COUNTS = (
-    "slices",
-    "windows",
-    "dropped",
-    "no_room",
-    "failed",
-    "clamped",
-    "out_of_order",
-    "capture_skipped",
-    "clock_violations",
-    "unfinished",
-)
-
-# Those that can be counted again in what a process wrote.
-_DRAWN = ("slices", "windows", "unfinished")
-
-# A change of BOOTTIME minus MONOTONIC by more than this is a suspend; less is the width of two readings' brackets.
-_SUSPEND_NS = 1_000_000
+    from gputrace.record.tally import Recount
+    from gputrace.textfiles import Value
 
 # How long a process may outlive the command before it counts as one that still runs.
 _GRACE_S = 1.0
@@ -94,68 +64,6 @@ class Session:
     def how_to_recover(self) -> str:
         """What to tell someone whose shards were not joined."""
         return _how_to_recover(self.folder, self.output)
-
-
-class Summary:
-    """What a recording came to: counts are of all its processes, sizes in bytes, times in ns.
-
-    ``path`` is "" where nothing was written, because no process traced anything. ``processes`` counts those whose
-    shards hold something, ``started`` the Python processes that could have. Every other number is a lower bound where a
-    process did not come to a clean end: ``cut_short`` counts those that were killed, or left by `os._exit` or exec, and
-    whose shards hold something, ``kept`` those of them whose every host slice was found in a ring, ``recounted`` those
-    whose slices, windows and unfinished ones were counted in the file; ``unreported`` those
-    that could write no more, as on a full disk; ``silent`` those that left nothing; ``running`` names those that still
-    run, and then the shards are kept in ``folder``. ``told`` are messages, the processes' and ours.
-
-    Of what was recorded: ``device``, the kind of device ("cuda", "simulated" or "host"); ``command``, its command line;
-    ``nested``, the outputs of recordings inside this one; where no Python was seen, ``heirs``, the processes that still
-    run and might start one. ``failed_to_trace`` says whether a process's tracing failed, and ``told`` then says why.
-    ``missed`` says, also in ``told``, why a process recorded nothing of the region that was asked for.
-    """
-
-    def __init__(self) -> None:
-        self.path = ""
-        self.size = 0
-        self.folder = ""
-        self.device = ""
-        self.command: list[str] = []
-        self.processes = 0
-        self.started = 0
-        self.cut_short = 0
-        self.kept = 0
-        self.recounted = 0
-        self.unreported = 0
-        self.silent = 0
-        self.running: list[str] = []
-        self.nested: list[str] = []
-        self.heirs: list[str] = []
-        self.failed_to_trace = False
-        self.slices = 0
-        self.windows = 0
-        self.dropped = 0
-        self.no_room = 0
-        self.failed = 0
-        self.clamped = 0
-        self.out_of_order = 0
-        self.capture_skipped = 0
-        self.clock_violations = 0
-        self.unfinished = 0
-        self.worst_uncertainty_ns = 0
-        self.told: list[str] = []
-        self.missed: list[str] = []
-
-    def counts(self) -> dict[str, int]:
-        """The counts by name, for the trace's own metadata."""
-        return {name: getattr(self, name) for name in _COUNTS}
-
-    def __repr__(self) -> str:
-        """What is not 0 or empty."""
-        return f"Summary({', '.join(f'{name}={value!r}' for name, value in vars(self).items() if value)})"
-
-    @property
-    def is_lower_bound(self) -> bool:
-        """Did a process not come to say its last counts, and could not be counted for?"""
-        return bool(self.cut_short > self.recounted or self.unreported or self.running)
 
 
 def start_recording(
@@ -231,13 +139,14 @@ def recover(path: str, output: str, progress: Progress | None = None, recount: R
             f"this recording is in the format {folder.suffix} and cannot become {output}: "
             f"name the output {folder.suffix} or {folder.suffix}.gz"
         )
-    return _finish(folder, checked_output(output), format, formats.load(folder.exporter), progress, recount)
+    exporter = formats.load(folder.exporter)
+    return _finish(folder, checked_output(output), format, exporter, progress, recount, again=True)
 
 
-def gather(path: str, output: str) -> list[str]:
+def gather(path: str, output: str, recount: Recount | None = None) -> Summary:
     """Write what the shards in folder ``path`` hold so far to ``output``, and leave the folder as it is.
 
-    Returns what there is to tell. Raises `OutputError` if the folder holds no recording, or ``output`` cannot be
+    ``recount``: see `finish_recording`. Raises `OutputError` if the folder holds no recording, or ``output`` cannot be
     written.
     """
     folder = _opened(path)
@@ -245,19 +154,20 @@ def gather(path: str, output: str) -> list[str]:
     running = alive.writers(folder)
     try:
         salvaged = salvage_all(folder, exporter, running)
-        summary = _add_up(folder, running, salvaged)
+        anew = counted_anew(folder, running, exporter, salvaged, recount)
+        summary = add_up(folder, running, salvaged, anew)
         metadata = folder.metadata() | summary.counts() | _numbers(folder)
         size = join(folder, output, exporter, gzip=False, metadata=metadata, salvaged=salvaged)
     except OSError as error:
         raise OutputError(f"cannot write {output}: {error.strerror}") from error
     if not size:
-        raise OutputError(f"{path} holds no shard with anything in it")
-    return summary.told
+        raise OutputError(". ".join([f"{path} holds no shard with anything in it", *summary.told]))
+    return summary
 
 
 def is_shard_folder(path: str) -> bool:
     """Is this the folder of a recording?"""
-    return os.path.isfile(os.path.join(path, "recording"))
+    return any(os.path.isfile(os.path.join(path, name)) for name in RECORDING_FILES)
 
 
 def _opened(path: str) -> ShardFolder:
@@ -284,14 +194,17 @@ def _finish(
     exporter: type[Exporter],
     progress: Progress | None,
     recount: Recount | None,
+    *,
+    again: bool = False,
 ) -> Summary:
+    """``again``: by a merge, so that where it fails another one fails alike."""
     summary = None
     try:
         # Before the shards are read: what a process wrote that has ended by now is all there.
         running = alive.writers(folder)
         salvaged = salvage_all(folder, exporter, running)
-        anew = _counted_anew(folder, running, exporter, salvaged, recount)
-        summary = _add_up(folder, running, salvaged, anew)
+        anew = counted_anew(folder, running, exporter, salvaged, recount)
+        summary = add_up(folder, running, salvaged, anew)
         metadata = folder.metadata() | summary.counts() | _numbers(folder)
         gzip = format.gzip
         size = join(folder, output, exporter, gzip=gzip, metadata=metadata, salvaged=salvaged, progress=progress)
@@ -299,8 +212,10 @@ def _finish(
         what = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
         if summary is None:  # not even what killed processes left could be drawn, as where the disk is full
             with contextlib.suppress(Exception):
-                summary = _add_up(folder, set(), {})
-        parts = [f"cannot write {output}: {what}", *(summary.told if summary else []), _how_to_recover(folder, output)]
+                summary = add_up(folder, set(), {})
+        helps = isinstance(error, OSError) or not again
+        then = _how_to_recover(folder, output) if helps else f"What was recorded stays in {folder.path}"
+        parts = [f"cannot write {output}: {what}", *(summary.told if summary else []), then]
         if summary and _all_there(summary):
             parts.insert(1, "Nothing recorded is lost")
         raise OutputError(". ".join(parts)) from error
@@ -308,7 +223,7 @@ def _finish(
         summary.path, summary.size = output, size
     # Asked again: a process that ran may have started another, and some end while the trace is written.
     running |= alive.writers(folder)
-    if not running and not summary.started:
+    if not running and (not summary.started or "writers" in folder.damage):
         # On its way to its first line, a Python process has no shard yet. This looks at every process there is.
         heirs = alive.heirs(folder)
         running |= {pid for pid in heirs if alive.is_python(pid)}
@@ -317,6 +232,9 @@ def _finish(
         summary.running = [alive.name(pid) for pid in sorted(running)]
         summary.folder = folder.path
         summary.told.append(_still_runs(summary.running, folder, output))
+    elif again and summary.damaged:
+        summary.folder = folder.path
+        summary.told.append(f"{folder.path} stays, as not all of it could be read: remove it if nothing can mend it")
     else:
         remove(folder.path)
     return summary
@@ -357,113 +275,6 @@ def _still_runs(running: list[str], folder: ShardFolder, output: str) -> str:
 
 def _all_there(summary: Summary) -> bool:
     return not (summary.told or summary.dropped or summary.cut_short or summary.is_lower_bound or summary.silent)
-
-
-def _counted_anew(
-    folder: ShardFolder,
-    running: set[int],
-    exporter: type[Exporter],
-    salvaged: dict[int, Salvaged],
-    recount: Recount | None,
-) -> dict[int, Drawn]:
-    """What those processes wrote, by number, that came to no end: more than they had said last."""
-    found: dict[int, Drawn] = {}
-    if recount is not None:
-        images = dict(folder.writers())
-        for number in folder.numbers():
-            if alive.pid_of(images.get(number, "")) in running or folder.report(number).get("ended"):
-                continue
-            drawn = recount(parts_of(folder, number, exporter, salvaged.get(number)), folder.suffix)
-            if drawn is not None:
-                found[number] = drawn
-    return found
-
-
-def _add_up(
-    folder: ShardFolder, running: set[int], salvaged: dict[int, Salvaged], anew: dict[int, Drawn] | None = None
-) -> Summary:
-    summary = Summary()
-    summary.device = folder.device
-    reports = folder.reports()
-    # A process killed at once may have left nothing but its ring.
-    shards = [n for n in folder.numbers() if os.path.getsize(folder.shard_path(n)) or n in salvaged]
-    summary.processes = len(shards)
-    # Started with -I, -E or -S, a process misses the boot and claims its shard when it imports gputrace.
-    summary.started = max(len(folder.processes()), len(folder.numbers()))
-    _add_cut_short(summary, folder, shards, reports, running)
-    anew = anew or {}
-    summary.recounted = min(len(anew), summary.cut_short)
-    for number, report in reports.items():
-        for name in _COUNTS:
-            if number not in anew or name not in _DRAWN:
-                setattr(summary, name, getattr(summary, name) + _count(report.get(name)))
-        summary.worst_uncertainty_ns = max(summary.worst_uncertainty_ns, _count(report.get("worst_uncertainty_ns")))
-        told = report.get("told", [])
-        summary.told += told if isinstance(told, list) else [str(told)]
-        if missed := report.get("missed"):
-            summary.missed.append(str(missed))
-    for drawn in anew.values():
-        for name in _DRAWN:
-            setattr(summary, name, getattr(summary, name) + getattr(drawn, name))
-    for number, tail in salvaged.items():
-        if number not in anew:
-            summary.slices += tail.counts.slices
-        summary.clamped += tail.counts.clamped
-        summary.out_of_order += tail.counts.out_of_order
-    summary.told += [f"tracing did not start in process {note}" for note in folder.notes()]
-    summary.failed_to_trace = bool(summary.told)
-    summary.told += [*_lost(folder, salvaged), *_suspends(folder), *summary.missed]
-    summary.told = list(dict.fromkeys(summary.told))  # what a thousand processes say alike is told once
-    summary.nested = folder.nested()
-    command = folder.metadata().get("command_line")
-    summary.command = command if isinstance(command, list) else []
-    return summary
-
-
-def _add_cut_short(
-    summary: Summary, folder: ShardFolder, shards: list[int], reports: dict[int, Values], running: set[int]
-) -> None:
-    """Count the processes that neither run nor came to a clean end."""
-    images = {number: f"of {number}" for number in folder.numbers()} | dict(folder.writers())
-    failures, rings = folder.failures(), set(folder.rings())
-    # A process may take further numbers and leave them empty.
-    heard = {images[number] for number in (*shards, *reports) if number in images}
-    for number in folder.numbers():
-        if alive.pid_of(images[number]) in running or reports.get(number, {}).get("ended"):
-            continue
-        if number in failures:
-            summary.unreported += 1
-            summary.told.append(
-                f"process {alive.pid_of(images[number])} could write no more: {os.strerror(failures[number])}. What it"
-                " did from then on is missing"
-            )
-        elif number in shards:
-            summary.cut_short += 1
-            summary.kept += number in rings
-        elif images[number] not in heard:
-            summary.silent += 1
-
-
-def _count(value: Value | None) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def _lost(folder: ShardFolder, salvaged: dict[int, Salvaged]) -> list[str]:
-    edges = sum(tail.lost for tail in salvaged.values())
-    if not edges:
-        return []
-    return [
-        f"the trace lacks the last {edges} begins and ends before a process was killed: the format {folder.suffix}"
-        " cannot go on behind what it wrote (its exporter has no `resume`); record as .pftrace to have them"
-    ]
-
-
-def _suspends(folder: ShardFolder) -> list[str]:
-    offsets = [snapshot.boottime_ns - snapshot.monotonic_ns for snapshot in folder.snapshots()]
-    asleep_ns = offsets[-1] - folder.recording.boottime_offset_ns if offsets else 0
-    if abs(asleep_ns) <= _SUSPEND_NS:
-        return []
-    return [f"the machine was suspended for {asleep_ns / 1e9:.1f} s meanwhile: the trace does not show that time"]
 
 
 def _ring_bytes(max_size: int | str) -> int:

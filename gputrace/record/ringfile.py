@@ -137,10 +137,10 @@ class Ring:
                 os.pread(self._file.fileno(), _HEADER.size + _LONGEST_NAME, 0) if stat.S_ISREG(status.st_mode) else b""
             )
             if len(header) < _HEADER.size:
-                raise ValueError("too short")
+                raise ValueError("is too short to be a ring")
             magic, version, piece_bytes, committed, pending, even, odd, tracks, pid, size = _HEADER.unpack_from(header)
             if (magic, version, piece_bytes) != (_MAGIC, _VERSION, _PIECE_BYTES):
-                raise ValueError("not a ring, or of another version")
+                raise ValueError("is no ring, or of another version")
             self._committed: int = committed
             self._pending: int = pending
             self._lengths: tuple[int, int] = (even, odd)

@@ -71,7 +71,13 @@ def salvage_all(folder: ShardFolder, exporter: type[Exporter], running: set[int]
             continue
         try:
             ring = Ring(folder.ring_path(number))
-        except (OSError, ValueError):  # killed while it made it, at the latest
+        except OSError as error:
+            folder.damage[f"{number}.ring"] = f"cannot be read ({error.strerror})"
+            continue
+        except ValueError as error:
+            # Without a report either, it was killed while it made it, at the latest.
+            if folder.report(number):
+                folder.damage[f"{number}.ring"] = str(error)
             continue
         with ring:
             process = _process(folder, ring, number, image, lambda: _next(spare))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gputrace.cli.outcome import tell
-from gputrace.record.recording import Summary
+from gputrace.record.tally import Summary
 
 
 def told(capsys: pytest.CaptureFixture[str], **values: int | str) -> list[str]:

@@ -13,6 +13,7 @@ from gputrace import hostclock
 from gputrace.errors import OutputError
 from gputrace.model import ClockSnapshot, Recording
 from gputrace.shards import LAUNCHER, ShardFolder, process_image
+from gputrace.textfiles import write_values
 from tests.record.running import PYTHON
 
 
@@ -40,7 +41,12 @@ def test_a_folder_without_a_recording_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         ShardFolder.open(str(tmp_path))
     (tmp_path / "recording").write_text('id="abc\nbase_ns=1')  # torn
-    with pytest.raises(OutputError, match="has no 'base_ns'"):
+    with pytest.raises(
+        OutputError, match=r"'recording' is cut short or damaged, and its file 'recording\.copy' is not"
+    ):
+        ShardFolder.open(str(tmp_path))
+    write_values(str(tmp_path / "recording"), {"id": "ab", "base_ns": "1"})
+    with pytest.raises(OutputError, match="'recording' has no 'base_ns'"):
         ShardFolder.open(str(tmp_path))
 
 
@@ -84,23 +90,32 @@ def test_reports_come_back_as_written(folder: ShardFolder) -> None:
     assert folder.reports() == {0: {"slices": 2}, 3: values}
 
 
-def test_a_torn_report_is_read_to_its_last_whole_line(folder: ShardFolder) -> None:
+def test_a_damaged_report_is_none(folder: ShardFolder) -> None:
     folder.write_report(0, {"slices": 1, "windows": 22, "told": ["a"]})
     path = Path(folder.path, "0.report")
     whole = path.read_bytes()
-    for length in range(len(whole)):
-        path.write_bytes(whole[:length])
-        assert set(folder.reports()[0].items() if length < 26 else []) <= {("slices", 1), ("windows", 22)}
-    path.write_bytes(b"\xff\x00garbage\nslices=9\nwindows=x\n=\n\n")
-    assert folder.reports()[0].get("slices") == 9
+    damaged = [whole[:length] for length in range(len(whole))]
+    for at in range(len(whole)):
+        damaged += [whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :] for bit in range(8)]
+        damaged.append(whole[:at] + bytes(min(8, len(whole) - at)) + whole[at + 8 :])
+    damaged += [b"\xff\x00garbage\nslices=9\nwindows=x\n=\n\n", b"slices=" + b"9" * 5000 + b"\n"]
+    for data in damaged:
+        path.write_bytes(data)
+        folder.damage.clear()
+        assert folder.reports() == {0: {}}, data
+        assert folder.damage == {"0.report": "is cut short or damaged" if data else "is empty"}
+    path.write_bytes(whole)
+    assert folder.report(0)["windows"] == 22
+    assert folder.damage == {}, "as it is now, it is whole"
 
 
-def test_snapshots_are_sorted_and_a_torn_line_is_ignored(folder: ShardFolder) -> None:
+def test_snapshots_are_sorted_and_a_torn_line_is_told(folder: ShardFolder) -> None:
     for monotonic_ns in (5, 3, 4):
         folder.add_snapshot(ClockSnapshot(10, monotonic_ns, 20))
     with open(os.path.join(folder.path, "snapshots"), "a") as file:
         file.write("10 99")
     assert [snapshot.monotonic_ns for snapshot in folder.snapshots()] == [3, 4, 5]
+    assert folder.damage == {"snapshots": "has 1 damaged line"}
 
 
 def test_damaged_lines_cost_no_others(folder: ShardFolder) -> None:
@@ -110,8 +125,11 @@ def test_damaged_lines_cost_no_others(folder: ShardFolder) -> None:
         for number in (b"-\x11", b"1\xff2", b"", b"9" * 5000):
             writers.write(number + b" 1 2 3\n")
             snapshots.write(b"1 2 " + number + b"\n")
+    folder.add_writer(LAUNCHER)
+    folder.add_snapshot(ClockSnapshot(10, 20, 30))
     assert before
-    assert (folder.writers(), folder.snapshots()) == (before, readings)
+    assert (folder.writers(), len(folder.snapshots())) == (before * 2, len(readings) + 1)
+    assert folder.damage == dict.fromkeys(("writers", "snapshots"), "has 4 damaged lines")
 
 
 def test_notes_are_lines(folder: ShardFolder) -> None:
