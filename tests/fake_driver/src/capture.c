@@ -178,6 +178,10 @@ static CUresult status_of(Handle handle, int *status, uint64_t *id) {
 }
 
 EXPORT CUresult cuStreamIsCapturing(Handle stream, int *status) {
+    if (settings.null && !captures_ongoing()) {
+        *status = STATUS_NONE;
+        return SUCCESS;
+    }
     ENTER(cuStreamIsCapturing);
     if (!captures_ongoing()) {
         *status = STATUS_NONE;

@@ -62,7 +62,7 @@ enum { MAX_DEVICES = 16, MAX_DEPTH = 64 };
     S(kernel_ns, 20000)       /* duration of a kernel */                                                           \
     S(copy_ns, 5000)          /* duration of a copy or memset, plus bytes at the next */                           \
     S(copy_gbps, 20)          /* bytes a nanosecond */                                                             \
-    S(null, 0)                /* 1: cuEventRecord does nothing at all, queries succeed: for benchmarks */          \
+    S(null, 0)                /* 1: a record, or a question about captures, costs a call: for benchmarks */         \
     S(truth, 0)               /* how many event stamps to keep in the truth log; 0 is off */                       \
     S(reuse_handles, 0)       /* 1: a new object takes the very handle of a destroyed one, as real drivers do */
 
