@@ -38,6 +38,7 @@ class Patch:
 
 
 _TORCH: Final = "gputrace.instrument.torch"
+_KERNELS: Final = "gputrace.instrument.kernels"
 
 #: By name, in the order in which they are applied.
 PATCHES: Final[dict[str, Patch]] = {
@@ -51,6 +52,7 @@ PATCHES: Final[dict[str, Patch]] = {
         Patch("torch.distributed", "torch.distributed.distributed_c10d", f"{_TORCH}.distributed:distributed"),
         Patch("torch.cuda", "torch", f"{_TORCH}.cuda:cuda"),
         Patch("torch.ranges", "torch", f"{_TORCH}.ranges:ranges"),
+        Patch("triton.launches", "triton", f"{_KERNELS}.triton:launches"),
         Patch("nvtx.ranges", "nvtx", "gputrace.instrument.nvtx_ranges:ranges"),
         Patch("python.gc", "sys", "gputrace.instrument.gc_pauses:pauses", default=False),
         Patch("python.calls", "sys", "gputrace.instrument.python_calls:calls", default=False),

@@ -1,0 +1,27 @@
+"""Patches of what launches kernels from Python: Triton, cuda.core, Numba, CuPy. Each is a slice on the thread that
+launches, and a window on the stream that it launches on. Nothing here imports any of them.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gputrace.instrument.site import Site
+
+
+def by_dimension(sizes: Iterable[object]) -> str:
+    """A grid or a block as text: "4x1x1"."""
+    return "x".join(map(str, sizes))
+
+
+def beside_torch(site: Site) -> None:
+    """Have torch's compiler leave alone what this site puts in the way, where the program has imported torch."""
+    torch = sys.modules.get("torch")
+    if hasattr(torch, "_C"):
+        from gputrace.instrument.torch import prepare
+
+        prepare(site, torch)
