@@ -44,6 +44,7 @@ _KERNELS: Final = "gputrace.instrument.kernels"
 PATCHES: Final[dict[str, Patch]] = {
     patch.name: patch
     for patch in (
+        Patch("torch.streams", "torch", f"{_TORCH}.streams:streams", value="the most dots in a module's path"),
         Patch("torch.modules", "torch", f"{_TORCH}.modules:modules", value="the most dots in a path"),
         Patch("torch.autograd", "torch", f"{_TORCH}.training:autograd"),
         Patch("torch.optim", "torch", f"{_TORCH}.training:optim"),

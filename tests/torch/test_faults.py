@@ -18,6 +18,8 @@ from gputrace.instrument.registry import PATCHES
 from gputrace.instrument.site import Site
 from tests.torch.models import train
 
+#: What asks torch without changing it; its own test, tests/torch/test_streams.py, makes it fail.
+CHANGE_NOTHING = ("torch.streams",)
 #: What a patch waits for to be asked for, besides its name.
 OPTIONS = {"torch.steps": {"first_step": 0}}
 
@@ -81,7 +83,7 @@ def test_it_fails_as_it_is_applied(
     assert len(told) == 1
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in CHANGE_NOTHING])
 def test_it_fails_at_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected: list[Any], name: str) -> None:
     swap = Site.swap
     calls = []

@@ -5,11 +5,12 @@ It asks the device nothing, so it is safe inside a capture.
 
 from __future__ import annotations
 
-from gputrace.instrument.torch import prepare
+from gputrace import hot
+from gputrace.instrument.torch import prepare, streams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Final
+    from typing import Any, Final
 
     from gputrace.instrument.site import Site
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _METHODS: Final = {
     "Stream": ("synchronize", "wait_event", "wait_stream"),
     "Event": ("synchronize", "wait"),
-    "CUDAGraph": ("capture_begin", "capture_end", "replay", "reset"),
+    "CUDAGraph": ("capture_begin", "capture_end", "reset"),
 }
 
 
@@ -31,3 +32,8 @@ def cuda(site: Site) -> None:
             method = vars(getattr(torch.cuda, kind)).get(name)
             if method is not None:
                 site.spans(method, f"{kind}.{name}")
+
+    def replay(graph: Any) -> Any:
+        return hot.span("CUDAGraph.replay", streams.here())
+
+    site.swap(torch.cuda.CUDAGraph.replay, replay)

@@ -10,7 +10,7 @@ from _weakref import ref
 
 from gputrace import hot
 from gputrace.fence import let_through
-from gputrace.instrument.torch import prepare
+from gputrace.instrument.torch import prepare, streams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ _COLLECTIVES: Final = {
     "scatter": 0,
     "send": 0,
 }
+#: They return before anything is there, whatever they are told.
+_ALWAYS_ASYNC: Final = ("irecv", "isend")
 
 
 def distributed(site: Site) -> None:
@@ -59,11 +61,16 @@ def distributed(site: Site) -> None:
         parameters = code.co_varnames[: code.co_argcount]
         group_place = parameters.index("group")
         peer = next((name for name in ("src", "dst") if name in parameters), "")
+        async_place = parameters.index("async_op") if "async_op" in parameters else None
 
         def around(*args: Any) -> Any:
             facts: dict[str, Any] = {}
+            device = None
             if place is not None:
                 facts["bytes"] = bytes_of(args[place])
+                device = streams.device_of(
+                    args[place] if isinstance(args[place], (list, tuple)) else args[place : place + 1]
+                )
             if peer and args[parameters.index(peer)] is not None:
                 facts[peer] = args[parameters.index(peer)]
             group = args[group_place]
@@ -72,11 +79,13 @@ def distributed(site: Site) -> None:
                 facts["group"] = (c10d._get_default_group() if group is None else group).group_name
             except Exception as error:  # there is none yet, or this rank is not in it: torch will say so
                 let_through(error)
-            return _Call(name, facts)
+            # The current stream waits for what is not asynchronous, and not for the rest before `wait`.
+            waits = name not in _ALWAYS_ASYNC and not (async_place is not None and args[async_place])
+            return _Call(name, facts, device, streams.of_device(device) if waits else None)
 
         def returned(call: Any, handle: Any) -> None:
             if isinstance(call, _Call) and isinstance(handle, c10d.Work):
-                flights.start(handle, name, hot.window(f"{name} in flight", None, **call.facts))
+                flights.start(handle, name, hot.window(f"{name} in flight", None, **call.facts), call.device)
 
         site.swap(function, around, returned)
 
@@ -93,9 +102,9 @@ def distributed(site: Site) -> None:
         flight = flights.of(self)
         if flight is None:
             return wait(self, *args, **kwargs)
-        name, window = flight
+        name, window, device = flight
         try:
-            with hot.span(f"{name}.wait"):
+            with hot.span(f"{name}.wait", streams.of_device(device)):
                 return wait(self, *args, **kwargs)
         finally:
             window.close()
@@ -108,11 +117,12 @@ def distributed(site: Site) -> None:
 class _Call:
     """The slice of one call, and its facts."""
 
-    __slots__ = ("_span", "facts")
+    __slots__ = ("_span", "device", "facts")
 
-    def __init__(self, name: str, facts: dict[str, Any]) -> None:
+    def __init__(self, name: str, facts: dict[str, Any], device: int | None, stream: int | None) -> None:
         self.facts = facts
-        self._span = hot.span(name, None, **facts)
+        self.device = device
+        self._span = hot.span(name, stream, **facts)
 
     def __enter__(self) -> _Call:
         self._span.__enter__()
@@ -123,12 +133,12 @@ class _Call:
 
 
 class _Flights:
-    """Collectives under way, by their handles, which take no attributes: (weak reference, name, window)."""
+    """Collectives under way, by their handles, which take no attributes: (weak reference, name, window, GPU)."""
 
     def __init__(self) -> None:
-        self._open: dict[int, tuple[Any, str, Any]] = {}
+        self._open: dict[int, tuple[Any, str, Any, int | None]] = {}
 
-    def start(self, handle: Any, name: str, window: Any) -> None:
+    def start(self, handle: Any, name: str, window: Any, device: int | None) -> None:
         key = id(handle)
 
         def gone(reference: Any) -> None:
@@ -138,12 +148,12 @@ class _Flights:
                 del self._open[key]
                 entry[2].close()
 
-        self._open[key] = (ref(handle, gone), name, window)
+        self._open[key] = (ref(handle, gone), name, window, device)
 
-    def of(self, handle: Any) -> tuple[str, Any] | None:
-        """Name and window of a handle that is waited for, once."""
+    def of(self, handle: Any) -> tuple[str, Any, int | None] | None:
+        """Name, window and GPU of a handle that is waited for, once."""
         entry = self._open.get(id(handle))
         if entry is None or entry[0]() is not handle:
             return None
         del self._open[id(handle)]
-        return entry[1], entry[2]
+        return entry[1:]

@@ -10,7 +10,7 @@ from _weakref import ref
 
 from gputrace import hot
 from gputrace.instrument.site import NOTHING
-from gputrace.instrument.torch import prepare
+from gputrace.instrument.torch import prepare, streams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,12 +52,13 @@ def modules(site: Site) -> None:
         _, name, kind = entry
         if not name:
             return NOTHING
+        stream = streams.of_module(module, name, args, kwargs)
         # What is asked of a tensor is itself recorded where a graph is being traced, or a mode looks on.
         if args and is_traced() is None and not has_mode():
             shapes = [shape(value) for value in args if type(value) is tensor or type(value) is parameter]
             if shapes:
-                return hot.span(name, None, **{"class": kind, "shapes": ", ".join(shapes)})
-        return hot.span(name, None, **{"class": kind})
+                return hot.span(name, stream, **{"class": kind, "shapes": ", ".join(shapes)})
+        return hot.span(name, stream, **{"class": kind})
 
     site.swap(torch.nn.Module._wrapped_call_impl, around)
 

@@ -10,7 +10,7 @@ from sys import _getframe
 
 from gputrace import hot
 from gputrace.instrument.site import NOTHING, Nothing
-from gputrace.instrument.torch import prepare
+from gputrace.instrument.torch import prepare, streams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,11 @@ def ranges(site: Site) -> None:
     """Show the program's own ranges, and not those that torch puts around its own work."""
     torch = site.module
     prepare(site, torch)
-    around_ranges(site, torch.autograd.profiler.record_function, lambda name: "" if _is_torchs_own() else name)
+
+    def span_of(range: Any) -> Any:
+        return None if _is_torchs_own() else hot.span(range.name, streams.here())
+
+    around_ranges(site, torch.autograd.profiler.record_function, span_of)
     nvtx = torch.cuda.nvtx
     marks = _Marks()
     for function, opened in ((nvtx.range_push, marks.push), (nvtx.range_start, marks.start), (nvtx.mark, marks.mark)):
@@ -58,7 +62,7 @@ class _Marks:
             stack = self._pushed.stack
         except AttributeError:
             stack = self._pushed.stack = []
-        span: Any = hot.span(message.text)
+        span: Any = hot.span(message.text, streams.here())
         stack.append(span)
         span.__enter__()
 
@@ -69,7 +73,7 @@ class _Marks:
         return NOTHING
 
     def start(self, message: _Message, number: Any) -> None:
-        self._started[number] = hot.window(message.text)
+        self._started[number] = hot.window(message.text, streams.here())
 
     def end(self, number: Any) -> Any:
         window = self._started.pop(number, None)
@@ -94,16 +98,15 @@ class _Message(Nothing):
 _BETWEEN = frozenset(("contextlib", "torch.autograd.profiler", "torch.utils._contextlib"))
 
 
-def around_ranges(site: Site, record_function: Any, name_of: Callable[[str], str]) -> None:
-    """A span for each ``record_function`` range for which ``name_of(name)`` is not empty."""
+def around_ranges(site: Site, record_function: Any, span_of: Callable[[Any], Any]) -> None:
+    """The span that ``span_of(range)`` makes around each ``record_function`` range, none where it makes None."""
     # By the range's identity, as it may end on another thread. One that never ends goes when its number is used again.
     open_spans: dict[int, Any] = {}
 
     # Named so that the span belongs to whoever wrote the `with`: see `gputrace.hot.scope`.
     def __enter__(range: Any) -> Any:
-        name = name_of(range.name)
-        if name:
-            span: Any = hot.span(name)
+        span = span_of(range)
+        if span is not None:
             open_spans[id(range)] = span
             span.__enter__()
         return NOTHING

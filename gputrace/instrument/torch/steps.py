@@ -32,7 +32,7 @@ def steps(site: Site) -> None:
     torch = site.module
     prepare(site, torch)
     counted = _Counted(regions.optimizer_step)
-    around = _hook_code(torch)
+    around = step_code(torch)
 
     def __exit__(range: Any, kind: Any, error: Any, trace: Any) -> Any:
         if kind is None and range.name.startswith("Optimizer.step#"):
@@ -81,11 +81,19 @@ class _Scaled(Nothing):
             self._counted.add(self._optimizer)
 
 
-def _hook_code(torch: Any) -> CodeType:
-    """The code of the function that torch puts around each optimizer's step."""
+def step_code(torch: Any) -> CodeType:
+    """The code of the function that torch puts around each optimizer's step, whose ``self`` is the optimizer."""
     constants = torch.optim.Optimizer.profile_hook_step.__code__.co_consts
     code: CodeType = next(each for each in constants if getattr(each, "co_name", "") == "wrapper")
     return code
+
+
+def nearest_optimizer(codes: tuple[CodeType, ...]) -> Any:
+    """The ``self`` of the innermost frame here of one of these codes; None if there is none."""
+    frame: Any = _getframe(1)
+    while frame is not None and frame.f_code not in codes:
+        frame = frame.f_back
+    return None if frame is None else frame.f_locals["self"]
 
 
 def _outermost(around: CodeType) -> Any:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from gputrace import hot
 from gputrace.instrument.site import NOTHING
-from gputrace.instrument.torch import prepare
+from gputrace.instrument.torch import prepare, streams
 from gputrace.instrument.torch.ranges import around_ranges
+from gputrace.instrument.torch.steps import nearest_optimizer, step_code
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +22,16 @@ def autograd(site: Site) -> None:
     """Show ``backward()`` and ``torch.autograd.grad``."""
     torch = site.module
     prepare(site, torch)
-    site.spans(torch.autograd.backward, "backward")  # Tensor.backward calls it
-    site.spans(torch.autograd.grad, "autograd.grad")
+
+    def spans(function: Any, name: str) -> None:
+        def around(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            values = outputs if isinstance(outputs, (list, tuple)) else (outputs,)
+            return hot.span(name, streams.of_tensors(values))
+
+        site.swap(function, around)
+
+    spans(torch.autograd.backward, "backward")  # Tensor.backward calls it
+    spans(torch.autograd.grad, "autograd.grad")
 
 
 def optim(site: Site) -> None:
@@ -30,11 +39,17 @@ def optim(site: Site) -> None:
     torch = site.module
     prepare(site, torch)
 
-    def name_of(range_name: str) -> str:
-        """ "Optimizer.step#SGD.step" is "SGD.step"; "" for other ranges."""
-        return range_name.partition("#")[2] if range_name.startswith("Optimizer.") else ""
+    zero_grad = torch.optim.Optimizer.zero_grad
+    codes = (step_code(torch), getattr(zero_grad, "__wrapped__", zero_grad).__code__)
 
-    around_ranges(site, torch.autograd.profiler.record_function, name_of)
+    def opened(range: Any) -> Any:
+        """ "Optimizer.step#SGD.step" is "SGD.step"; None for other ranges."""
+        if not range.name.startswith("Optimizer."):
+            return None
+        name = range.name.partition("#")[2]
+        return hot.span(name, streams.of_optimizer(nearest_optimizer(codes)) if streams.are_known() else None)
+
+    around_ranges(site, torch.autograd.profiler.record_function, opened)
 
     def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
         return hot.span(f"{type(scheduler).__name__}.step")
@@ -44,8 +59,18 @@ def optim(site: Site) -> None:
     for kind in [kind for kind in schedulers if isinstance(kind, type) and issubclass(kind, base)]:
         if "step" in vars(kind) and kind.__module__ == base.__module__:
             site.swap(vars(kind)["step"], step)
-    for name in ("scale", "unscale_", "step", "update"):
-        site.spans(getattr(torch.amp.GradScaler, name), f"GradScaler.{name}")
+    scaler = torch.amp.GradScaler
+
+    def unscale(scaler: Any, optimizer: Any) -> Any:
+        return hot.span("GradScaler.unscale_", streams.of_optimizer(optimizer))
+
+    def scaled_step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        return hot.span("GradScaler.step", streams.of_optimizer(optimizer))
+
+    site.spans(scaler.scale, "GradScaler.scale")
+    site.swap(scaler.unscale_, unscale)
+    site.swap(scaler.step, scaled_step)
+    site.spans(scaler.update, "GradScaler.update")
 
 
 def data(site: Site) -> None:
