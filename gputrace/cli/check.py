@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gputrace.cli.say import say
 from gputrace.errors import InputError
+from gputrace.remote import find, is_url, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gputrace.checking.violation import Violation
+    from gputrace.remote import Remote
     from gputrace.table.trace import Trace
 
 
@@ -34,22 +39,36 @@ def command(as_json: bool, traces: tuple[str, ...]) -> int:
 
     found: list[dict[str, Any]] = []
     bad = False
-    for path in traces:
+    for path in _each(traces):
         try:
             trace = read(path)
         except InputError as error:
             bad = True
             say(str(error))
-            found.append({"trace": path, "error": str(error), "violations": []})
+            found.append({"trace": shown(path), "error": str(error), "violations": []})
             continue
         violations = check(trace)
         bad |= bool(violations)
-        found.append({"trace": path, "violations": [each.as_dict() for each in violations]})
+        found.append({"trace": trace.path, "violations": [each.as_dict() for each in violations]})
         if not as_json:
             click.echo("\n".join(_lines(trace, violations)))
     if as_json:
         click.echo(orjson.dumps(found, option=orjson.OPT_INDENT_2))
     return int(bad)
+
+
+def _each(traces: tuple[str, ...]) -> Iterator[str]:
+    """The files, those too that a URL names as a pattern or a folder; one that names none is left to who reads it."""
+    from gputrace.merging.inputs import SUFFIXES
+
+    for path in traces:
+        found: list[Remote] = []
+        if is_url(path):
+            with contextlib.suppress(InputError):
+                found = find(path, SUFFIXES)
+        yield from found
+        if not found:
+            yield path
 
 
 def _lines(trace: Trace, violations: list[Violation]) -> list[str]:

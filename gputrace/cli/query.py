@@ -52,15 +52,18 @@ def command(trace: str, sql: str | None, sql_file: str | None, as_json: bool, as
     gputrace query trace.pftrace -f question.sql --csv > answer.csv
     """
     from gputrace.errors import QueryError
+    from gputrace.remote import here
     from gputrace.sql.find import open_engine
 
     form = form_of(json=as_json, csv=as_csv)
     asked = _read_sql(sql, sql_file)
-    # The engine is one long call, in which Python would not look at Ctrl-C. Nothing is left behind if it just ends.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    with open_engine(trace, named, say) as engine:
+    with here(trace) as file:
+        # The engine is one long call, in which Python would not look at Ctrl-C. Nothing is left behind if it just ends.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        opened = open_engine(file, named, say)
+    with opened as engine:
         for name, count in engine.problems():
-            say(f"{trace}: the trace processor counts {name}: {count:,}; what it answers may lack that much")
+            say(f"{file}: the trace processor counts {name}: {count:,}; what it answers may lack that much")
         try:
             result = engine.query(asked)
         except QueryError as error:

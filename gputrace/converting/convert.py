@@ -23,6 +23,7 @@ from gputrace.reading.stream import Limits
 from gputrace.record import formats
 from gputrace.record.recording import checked_output
 from gputrace.record.replace import replacing
+from gputrace.remote import here
 from gputrace.table.read import read
 from gputrace.table.unmatched import nothing_of
 
@@ -71,8 +72,9 @@ def convert(
 ) -> Outcome:
     """Write the trace in ``path``, or a part of it, to ``output``, in the format that the output's name asks for.
 
-    ``table`` is which of a trace's tables becomes the rows of a Parquet, Arrow or CSV file. Raises `InputError` where
-    ``path`` is no trace, `UsageError` for an output of no known format, and `OutputError`.
+    ``path`` may be a URL, as for `gputrace.read`. ``table`` is which of a trace's tables becomes the rows of a Parquet,
+    Arrow or CSV file. Raises `InputError` where ``path`` is no trace, `UsageError` for an output of no known format,
+    and `OutputError`.
     """
     part, limits = part or Part(), limits or Limits()
     outcome = Outcome()
@@ -83,7 +85,8 @@ def convert(
     if os.path.exists(real) and os.path.exists(path) and os.path.samefile(path, real):
         raise UsageError(f"cannot write {output}: it is the trace that is read; name another file")
     try:
-        with replacing(real, f"{os.urandom(6).hex()}.converted", gzip=format is not None and format.gzip) as write:
+        gzip = format is not None and format.gzip
+        with here(path) as path, replacing(real, f"{os.urandom(6).hex()}.converted", gzip=gzip) as write:
             if format is None:
                 tabular.write(_part_of(path, part, limits, outcome), table, suffix, write)
             elif part or (format.suffix != ".pftrace" and recognise.recognise(path, limits) == recognise.PERFETTO):

@@ -1,6 +1,6 @@
-"""Which traces a merge is asked for: files, patterns, folders of traces, folders of shards.
+"""Which traces a merge is asked for: files, patterns, folders of traces, folders of shards, and URLs of the like.
 
-It opens none of them. Links are followed where the user named them, and not inside folders.
+It opens none of them, and fetches none. Links are followed where the user named them, and not inside folders.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import glob
 import hashlib
 import os
 
-from gputrace.errors import UsageError
+from gputrace import remote
+from gputrace.errors import InputError, UsageError
 from gputrace.record.recording import is_shard_folder
 
 TYPE_CHECKING = False
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     Said = TypeVar("Said")
 
-_SUFFIXES = (".pftrace", ".json", ".perfetto-trace", ".perfetto_trace", ".pb", ".proto", ".trace")
+SUFFIXES = (".pftrace", ".json", ".perfetto-trace", ".perfetto_trace", ".pb", ".proto", ".trace")
 
 
 class Found:
@@ -40,6 +41,9 @@ def find(arguments: tuple[str, ...], output: str = "") -> Found:
     found = Found()
     ours = os.path.realpath(output) if output else ""
     for argument in arguments:
+        if remote.is_url(argument):
+            _take_remote(argument, found)
+            continue
         paths = [argument]
         if not os.path.lexists(argument) and glob.has_magic(argument):  # a shell that did not expand it
             paths = sorted(path for path in glob.glob(argument, recursive=True) if os.path.realpath(path) != ours)
@@ -52,12 +56,17 @@ def find(arguments: tuple[str, ...], output: str = "") -> Found:
     return found
 
 
+def _real(path: str) -> str:
+    """What a file is known by, whatever path or URL it is named by."""
+    return remote.shown(path) if remote.is_url(path) else os.path.realpath(path)
+
+
 def _each_once(paths: list[str], told: list[str]) -> list[str]:
     """Files by whatever path, the first one given."""
     first: dict[str, str] = {}
     again: dict[str, list[str]] = {}
     for path in paths:
-        real = os.path.realpath(path)
+        real = _real(path)
         if real in first:
             again.setdefault(real, []).append(path)
         else:
@@ -86,6 +95,17 @@ def _take(path: str, ours: str, found: Found) -> None:
         found.files.append(path)
 
 
+def _take_remote(url: str, found: Found) -> None:
+    try:
+        files = remote.find(url, SUFFIXES)
+    except InputError as error:
+        found.missing.append(str(error))
+        return
+    if not files:
+        found.missing.append(f"{remote.shown(url)} matches no file, or is a folder that holds no trace")
+    found.files += files
+
+
 def _inside(folder: str, ours: str) -> list[str]:
     """Files of a folder, and of those in it, that are named as traces are; hidden ones are other people's business."""
     paths = []
@@ -94,7 +114,7 @@ def _inside(folder: str, ours: str) -> list[str]:
         for name in names:
             path = os.path.join(parent, name)
             bare = name.lower().removesuffix(".gz")
-            if not name.startswith(".") and bare.endswith(_SUFFIXES) and os.path.realpath(path) != ours:
+            if not name.startswith(".") and bare.endswith(SUFFIXES) and os.path.realpath(path) != ours:
                 paths.append(path)
     return paths
 
@@ -103,15 +123,16 @@ def by_input(option: str, said: Mapping[str, Said], arguments: tuple[str, ...], 
     """What ``option`` says of files, by the paths that ``arguments`` named them by. Raises `UsageError` where it is of
     none of them, which would go unnoticed, or of a recording's folder.
     """
-    first = {os.path.realpath(path): path for path in (*arguments, *found.files)}
+    first = {_real(path): path for path in (*arguments, *found.files)}
     folders = {os.path.realpath(path) for path in found.shard_folders}
     by_path = {}
     for path, value in said.items():
-        real = os.path.realpath(path)
+        real = _real(path)
         if real in folders:
             raise UsageError(f"{option} names {path}, a recording's folder, which states its clock itself")
         if real not in first:
-            raise UsageError(f"{option} names {path}, which is none of the inputs{_nearest(path, found.files)}")
+            nearest = _nearest(path, found.files)
+            raise UsageError(f"{option} names {remote.shown(path)}, which is none of the inputs{nearest}")
         by_path[first[real]] = value
     return by_path
 
@@ -128,8 +149,9 @@ def repeated(files: list[str]) -> dict[str, str]:
     """Files whose bytes are those of an earlier one, and that one. Only files of one size are read for it."""
     by_size: dict[int, list[str]] = {}
     for path in files:
-        if os.path.isfile(path):
-            by_size.setdefault(os.path.getsize(path), []).append(path)
+        file = remote.to_open(path)
+        if os.path.isfile(file):
+            by_size.setdefault(os.path.getsize(file), []).append(path)
     again: dict[str, str] = {}
     for size, paths in by_size.items():
         if len(paths) < 2 or not size:
@@ -148,5 +170,5 @@ def repeated(files: list[str]) -> dict[str, str]:
 
 
 def _digest(path: str) -> bytes:
-    with open(path, "rb") as file:
+    with open(remote.to_open(path), "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()

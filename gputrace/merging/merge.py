@@ -5,6 +5,7 @@ It knows no command line: what there is to tell comes back in an `Outcome`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -22,6 +23,7 @@ from gputrace.reading.stream import Limits
 from gputrace.record import formats
 from gputrace.record.recording import checked_output, gather
 from gputrace.record.replace import replacing
+from gputrace.remote import here
 
 if TYPE_CHECKING:
     from gputrace.merging.plan import Clock, Plan
@@ -51,7 +53,10 @@ class Options:
 def merge(
     arguments: tuple[str, ...], output: str, options: Options | None = None, progress: Progress | None = None
 ) -> Outcome:
-    """Write the traces that ``arguments`` name to ``output``. Raises `UsageError` and `OutputError`."""
+    """Write the traces that ``arguments`` name to ``output``. Those that lie elsewhere are all fetched first.
+
+    Raises `UsageError` and `OutputError`.
+    """
     options = options or Options()
     format = formats.of_output(output)
     if format.suffix not in (".pftrace", ".json"):
@@ -62,13 +67,13 @@ def merge(
     clocks = inputs.by_input("--clock", options.clocks, arguments, found)
     outcome.problems += found.missing
     folder = os.path.dirname(output)
-    scratch = ""
+    scratch, stack = "", contextlib.ExitStack()
     try:
         gathered = []
         if found.shard_folders:
             scratch = tempfile.mkdtemp(prefix=".gputrace-merge-", dir=folder)
             gathered = _gathered(found.shard_folders, scratch, outcome)
-        surveys = _survey_all(found.files, gathered, options, outcome)
+        surveys = _survey_all([*_fetched(found.files, stack, outcome), *gathered], gathered, options, outcome)
         made = plan.make(surveys, clocks)
         outcome.problems += made.refused
         outcome.notes += made.notes
@@ -86,9 +91,21 @@ def merge(
     except OSError as error:
         raise OutputError(f"cannot write {output}: {error.strerror or error}") from error
     finally:
+        stack.close()
         if scratch:
             shutil.rmtree(scratch, ignore_errors=True)
     return outcome
+
+
+def _fetched(files: list[str], stack: contextlib.ExitStack, outcome: Outcome) -> list[str]:
+    """The files as they can be opened until ``stack`` is closed. A merge reads each of them several times."""
+    paths = []
+    for path in files:
+        try:
+            paths.append(stack.enter_context(here(path)))
+        except InputError as error:
+            outcome.problems.append(str(error))
+    return paths
 
 
 def _gathered(folders: list[str], scratch: str, outcome: Outcome) -> list[str]:
@@ -105,9 +122,8 @@ def _gathered(folders: list[str], scratch: str, outcome: Outcome) -> list[str]:
     return paths
 
 
-def _survey_all(files: list[str], gathered: list[str], options: Options, outcome: Outcome) -> list[Survey]:
+def _survey_all(paths: list[str], gathered: list[str], options: Options, outcome: Outcome) -> list[Survey]:
     surveys: list[Survey] = []
-    paths = [*files, *gathered]
     again = inputs.repeated(paths)
     for path in paths:
         if path in again:

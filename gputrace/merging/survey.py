@@ -21,6 +21,7 @@ from gputrace.reading.fields import BYTES, VARINT, Malformed, fields
 from gputrace.reading.layout import Events
 from gputrace.reading.packets import frame, packets
 from gputrace.reading.stream import ByteStream, Limits
+from gputrace.remote import to_open
 from gputrace.shards import NUMBER_LIMIT
 
 BOOTTIME, MONOTONIC, REALTIME = "boottime", "monotonic", "realtime"
@@ -221,7 +222,7 @@ def _metadata_value(item: Any) -> Any:
 
 
 def _ends_whole(path: str) -> bool:
-    with open(path, "rb") as file:
+    with open(to_open(path), "rb") as file:
         file.seek(max(file.seek(0, 2) - 64, 0))
         tail = file.read()
     return _is_end(tail)

@@ -10,6 +10,7 @@ import zlib
 from typing import IO
 
 from gputrace.errors import InputError
+from gputrace.remote import to_open
 
 GZIP_MAGIC = b"\x1f\x8b"
 _STEP = 1 << 18
@@ -57,7 +58,7 @@ class ByteStream:
     """
 
     def __init__(self, path: str, limits: Limits | None = None) -> None:
-        self.path = path
+        self.path = str(path)  # of one that was fetched, what it is told as alone
         self.limits = limits or Limits()
         self.place = 0
         self.torn = ""
@@ -65,7 +66,7 @@ class ByteStream:
         self._kept = b""  # unzipped and not yet asked for
         self._done = False
         try:
-            self._file: IO[bytes] = open(path, "rb", buffering=0)  # noqa: SIM115 - closed with this
+            self._file: IO[bytes] = open(to_open(path), "rb", buffering=0)  # noqa: SIM115 - closed with this
             self.size = os.fstat(self._file.fileno()).st_size
             head = self._file.read(2)
             self._file.seek(0)

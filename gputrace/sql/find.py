@@ -15,6 +15,7 @@ from pathlib import Path
 
 from gputrace.errors import EngineError, InputError
 from gputrace.reading.recognise import recognise, refuse_folder
+from gputrace.remote import to_open
 from gputrace.sql.native import NativeMachine
 from gputrace.sql.wasm import WasmMachine
 from gputrace.sql.wasm import missing as wasm_lacks
@@ -45,11 +46,11 @@ def open_engine(trace: str, named: str | None = None, tell: Callable[[str], None
     """
     refuse_folder(trace)
     try:
-        file = open(trace, "rb")  # noqa: SIM115 - closed below
+        file = open(to_open(trace), "rb")  # noqa: SIM115 - closed below
     except OSError as error:
         raise InputError(trace, 0, f"cannot be read: {error.strerror}") from error
     with file:
-        if not os.fstat(file.fileno()).st_size and os.path.isfile(trace):
+        if not os.fstat(file.fileno()).st_size and os.path.isfile(to_open(trace)):
             raise InputError(trace, 0, "is empty")
         machine = find_machine(named, tell)
         try:

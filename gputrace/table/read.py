@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gputrace.reading import recognise
 from gputrace.reading.stream import ByteStream, Limits
+from gputrace.remote import here
 from gputrace.table.chrome import ChromeReader
 from gputrace.table.perfetto import PerfettoReader
 from gputrace.table.trace import Trace
@@ -28,16 +29,17 @@ def read(
 ) -> Trace:
     """The trace in a file: Perfetto's format or Chrome's JSON, gzipped or not, of gputrace or any other tool.
 
-    What the file is is told by its content. ``tracks``, ``names``, ``start_ns`` and ``end_ns`` choose a part of it as
-    `Trace.select` does; times are the trace's own. What cannot be read of it is in the result's ``problems``, and all
-    else is there. ``limits`` bound what a gzipped file may unfold to.
+    ``path`` may be a URL of any storage that fsspec knows, and is fetched into a temporary file then, which takes the
+    extra ``remote``. What the file is is told by its content. ``tracks``, ``names``, ``start_ns`` and ``end_ns`` choose
+    a part of it as `Trace.select` does; times are the trace's own. What cannot be read of it is in the result's
+    ``problems``, and all else is there. ``limits`` bound what a gzipped file may unfold to.
 
-    Raises `InputError` if the file cannot be read at all, or is no trace.
+    Raises `InputError` if the file cannot be read at all, or is no trace, and `UsageError` for a URL without fsspec.
     """
-    name = os.fspath(path)
-    kind = recognise.recognise(name, limits)
-    with ByteStream(name, limits) as stream:
-        trace = _chrome(stream) if kind == recognise.CHROME else _perfetto(stream)
+    with here(os.fspath(path)) as name:
+        kind = recognise.recognise(name, limits)
+        with ByteStream(name, limits) as stream:
+            trace = _chrome(stream) if kind == recognise.CHROME else _perfetto(stream)
     if tracks is None and names is None and start_ns is None and end_ns is None:
         return trace
     return trace.select(tracks=tracks, names=names, start_ns=start_ns, end_ns=end_ns)
