@@ -1,19 +1,16 @@
 """Traces that lie elsewhere: files named by a URL, of any storage that fsspec knows (s3, gs, https, sftp, ...).
 
 What is to be read is fetched whole into a private temporary file, which has lost its name by the time it is read: it is
-gone however the process ends. It knows no trace, and imports fsspec only for a URL.
+gone however the process ends. What is to be written is a file here first. It knows no trace; only a URL imports fsspec.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import glob
 import importlib.util
 import os
 import re
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -84,6 +81,8 @@ def find(url: str, suffixes: tuple[str, ...] = ()) -> list[Remote]:
     """
     if isinstance(url, Remote):
         return [url]
+    import glob
+
     with _told(url, "cannot be looked for"):
         fs, path = open_storage(url)
         if glob.has_magic(path) and not (_is_web(fs) and not glob.has_magic(path.partition("?")[0])):
@@ -110,6 +109,8 @@ def here(name: str) -> Iterator[str]:
     if (local := local_path(remote.fs, remote.path)) is not None:
         yield Fetched(remote, local)
         return
+    import tempfile  # what `record` needs of this module does without
+
     with _told(remote, "cannot be fetched"), tempfile.TemporaryDirectory(prefix="gputrace-") as folder:
         local = os.path.join(folder, "trace")
         os.close(os.open(local, os.O_CREAT | os.O_EXCL, 0o600))
@@ -118,6 +119,36 @@ def here(name: str) -> Iterator[str]:
     with file:
         # Each open of it there begins at its first byte, which a copy of the descriptor would not.
         yield Fetched(remote, f"/proc/self/fd/{file.fileno()}")
+
+
+def check_output(url: str) -> None:
+    """Raises `UsageError` if nothing can be written to a URL, as far as can be told without asking the storage."""
+    scheme = url.partition(":")[0].lower()
+    _need_fsspec(url)
+    if scheme in ("http", "https"):
+        raise UsageError(
+            f"cannot write {shown(url)}: a web server takes no files; name a bucket (s3://, gs://) or a path"
+        )
+    if not os.path.basename(url):
+        raise UsageError(f"cannot write {shown(url)}: it is a folder; name a file in it, {shown(url)}trace.pftrace")
+    from fsspec.registry import known_implementations, registry
+
+    known = known_implementations.get(scheme)
+    if known is None and scheme not in registry:
+        raise UsageError(f"cannot write {shown(url)}: fsspec knows no storage {scheme}://")
+    if known is not None and importlib.util.find_spec(known["class"].partition(".")[0]) is None:
+        raise UsageError(f"cannot write {shown(url)}: {known.get('err', 'its package is missing')}: {_INSTALL}")
+
+
+def path_here(url: str) -> str | None:
+    """The path that a URL of this machine's own files means; None for any other."""
+    if url.partition(":")[0].lower() not in ("file", "local"):
+        return None
+    from fsspec.implementations.local import LocalFileSystem
+
+    path = LocalFileSystem._strip_protocol(url)
+    assert isinstance(path, str)
+    return path
 
 
 def local_path(fs: Any, path: str) -> str | None:
@@ -131,8 +162,7 @@ def open_storage(url: str) -> tuple[Any, str]:
     """The storage that a URL names, and the path in it. Raises `UsageError` without fsspec, or for a URL that it does
     not know.
     """
-    if importlib.util.find_spec("fsspec") is None:
-        raise UsageError(f"{shown(url)}: a URL needs fsspec: {_INSTALL}")
+    _need_fsspec(url)
     from fsspec.core import url_to_fs
 
     options: dict[str, Any] = {}
@@ -151,6 +181,33 @@ def open_storage(url: str) -> tuple[Any, str]:
     return fs, path
 
 
+def _need_fsspec(url: str) -> None:
+    if importlib.util.find_spec("fsspec") is None:
+        raise UsageError(f"{shown(url)}: a URL needs fsspec: {_INSTALL}")
+
+
+def put(local: str, fs: Any, path: str, progress: Callable[[int, int], None] | None = None) -> None:
+    """Write a file of this machine to a storage, and make sure that all of it is there, where that can be asked.
+
+    ``progress`` is told (bytes that went, of how many), of any thread. Raises what the storage does.
+    """
+    from fsspec.callbacks import Callback
+
+    size = os.path.getsize(local)
+
+    def transfer() -> None:
+        said = {"progress": lambda whole, done, **_: progress and progress(done, whole or size)}
+        fs.put_file(local, path, callback=Callback(size=size, hooks=said))
+        got = None
+        with contextlib.suppress(Exception):  # one may be allowed to write there and not to look
+            fs.invalidate_cache(fs._parent(path))
+            got = fs.info(path).get("size")
+        if got is not None and got != size:
+            raise OSError(f"{got:,} of {size:,} bytes arrived")
+
+    retried(transfer)
+
+
 def retried(transfer: Callable[[], None]) -> None:
     """Do it, again if it fails and a moment may help. Raises what it last raised."""
     for wait_s in _WAITS_S:
@@ -167,8 +224,6 @@ def why(error: BaseException) -> str:
     """What a storage says, in one line that may be shown."""
     text = " ".join((error.strerror if isinstance(error, OSError) and error.strerror else str(error)).split())
     named = text if isinstance(error, OSError) and text else f"{type(error).__name__}: {text}".rstrip(": ")
-    if isinstance(error, FileNotFoundError):
-        named = "there is no such file"
     return mask([named])[0]
 
 
@@ -194,6 +249,9 @@ def _only(name: str) -> Remote:
 
 
 def _fetch(remote: Remote, local: str) -> None:
+    import shutil
+    import tempfile
+
     size = remote.fs.info(remote.path).get("size")
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
@@ -225,7 +283,8 @@ def _told(url: str, what: str) -> Iterator[None]:
     except (InputError, UsageError):
         raise
     except Exception as error:
-        raise InputError(shown(url), 0, f"{what}: {why(error)}{_advice(error)}") from error
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else why(error)
+        raise InputError(shown(url), 0, f"{what}: {reason}{_advice(error)}") from error
 
 
 def _advice(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from gputrace.cli.destination import Destination
 from gputrace.cli.outcome import progress_bar, tell_converted
 from gputrace.cli.timeoption import Time, check_range
 
@@ -51,7 +52,9 @@ def command(
 
     check_range(start_ns, end_ns)
     part = Part(tracks=tracks, names=names, start_ns=start_ns, end_ns=end_ns)
-    with progress_bar(lambda: False) as progress:
-        outcome = convert(trace, output, part, table=table, progress=progress)
-    tell_converted(outcome)
-    return 1 if strict and outcome.problems else 0
+    with Destination(output) as destination:
+        with progress_bar(lambda: False) as progress:
+            outcome = convert(trace, destination.local, part, table=table, progress=progress)
+        there = destination.bring(outcome)
+        tell_converted(outcome)
+    return 1 if not there or (strict and outcome.problems) else 0

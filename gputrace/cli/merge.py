@@ -7,6 +7,7 @@ import re
 
 import click
 
+from gputrace.cli.destination import Destination
 from gputrace.cli.outcome import progress_bar, recount, tell, tell_empty, tell_merged
 
 TYPE_CHECKING = False
@@ -18,7 +19,11 @@ _CLOCK = re.compile(r"(?P<file>.+)=(?P<clock>boottime|monotonic|realtime)(?:@(?P
 
 @click.command(short_help="Put traces of ranks, hosts and other tools on one timeline.")
 @click.option(
-    "-o", "--output", required=True, metavar="FILE", help="The trace to write: .pftrace or .json, or .gz of it."
+    "-o",
+    "--output",
+    required=True,
+    metavar="FILE",
+    help="The trace to write: .pftrace or .json, or .gz of it; or a URL.",
 )
 @click.option(
     "--align",
@@ -72,27 +77,31 @@ def command(
     if len(inputs) == 1 and is_shard_folder(inputs[0]):
         if said:
             raise click.UsageError("--clock is of a file's times, and a recording's folder states its clock itself.")
-        return _recover(inputs[0], output, strict)
+        with Destination(output) as destination:
+            return _recover(inputs[0], destination, strict)
     from gputrace.merging.merge import Options, merge
 
-    options = Options(align=align, collectives=collectives, clocks=said)
-    with progress_bar(lambda: False) as progress:
-        outcome = merge(inputs, output, options, progress)
-    tell_merged(outcome)
-    return 1 if not outcome.path or (strict and outcome.problems) else 0
+    with Destination(output) as destination:
+        options = Options(align=align, collectives=collectives, clocks=said, goal=destination.url)
+        with progress_bar(lambda: False) as progress:
+            outcome = merge(inputs, destination.local, options, progress)
+        there = destination.bring(outcome)
+        tell_merged(outcome)
+    return 1 if not outcome.path or not there or (strict and outcome.problems) else 0
 
 
-def _recover(folder: str, output: str, strict: bool) -> int:
+def _recover(folder: str, destination: Destination, strict: bool) -> int:
     from gputrace.record.recording import recover
 
-    old = os.path.exists(output)
+    old = os.path.exists(destination.local)
     with progress_bar(lambda: False) as progress:
-        summary = recover(folder, output, progress, recount)
+        summary = recover(folder, destination.local, progress, recount)
     if not summary.path:
-        tell_empty(summary, output if old else "")
+        tell_empty(summary, destination.local if old else "")
         return 1
+    there = destination.bring(summary)
     tell(summary, quiet=False)
-    return 1 if strict and summary.damaged else 0
+    return 1 if not there or (strict and summary.damaged) else 0
 
 
 def _clock(text: str) -> tuple[str, Clock]:

@@ -7,6 +7,7 @@ import os
 import sys
 
 from gputrace.cli.say import say
+from gputrace.remote import is_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def tell(summary: Summary, quiet: bool) -> None:
     if summary.windows:
         facts.append(_placed(summary))
     cut = f"; {_cut_short(summary)}" if summary.cut_short else ""
-    opening = "; open it in https://ui.perfetto.dev" if summary.path.lower().endswith(_OPENS_IN_UI) else ""
+    opening = _opening(summary.path)
     say(f"wrote {_short(summary.path)}: {', '.join(facts)}{cut}{opening}")
 
 
@@ -117,7 +118,7 @@ def tell_merged(outcome: Outcome) -> None:
         say("nothing was merged: none of what was given is a trace that can be placed in time")
         return
     hosts = f" of {_many(outcome.hosts, 'host')}" if outcome.hosts > 1 else ""
-    opening = "; open it in https://ui.perfetto.dev"
+    opening = _opening(outcome.path)
     say(f"wrote {_short(outcome.path)}: {_size(outcome.size)}, {_many(len(outcome.merged), 'trace')}{hosts}{opening}")
 
 
@@ -125,13 +126,13 @@ def tell_converted(outcome: Outcome) -> None:
     """Say what a conversion came to: a line for each thing that is not as it was, then one for the file."""
     for line in (*outcome.problems, *outcome.notes):
         say(line)
-    opening = "; open it in https://ui.perfetto.dev" if outcome.path.lower().endswith(_OPENS_IN_UI) else ""
+    opening = _opening(outcome.path)
     say(f"wrote {_short(outcome.path)}: {_size(outcome.size)}{opening}")
 
 
 @contextlib.contextmanager
-def progress_bar(interrupted: Callable[[], bool]) -> Iterator[Progress | None]:
-    """A progress bar for a join, shown only if it is long and someone is watching.
+def progress_bar(interrupted: Callable[[], bool], what: str = "joining") -> Iterator[Progress | None]:
+    """A progress bar, of bytes, shown only if it is long and someone is watching.
 
     ``interrupted`` is asked, once the bar is there, whether to give up: Ctrl-C raises KeyboardInterrupt then.
     """
@@ -147,7 +148,7 @@ def progress_bar(interrupted: Callable[[], bool]) -> Iterator[Progress | None]:
                 return
             if show is None:
                 interrupted()  # what arrived before the bar was meant for the command
-                show = stack.enter_context(_rich_bar(total))
+                show = stack.enter_context(_rich_bar(total, what))
             elif interrupted():
                 raise KeyboardInterrupt
             show(done, total)
@@ -156,18 +157,25 @@ def progress_bar(interrupted: Callable[[], bool]) -> Iterator[Progress | None]:
 
 
 @contextlib.contextmanager
-def _rich_bar(total: int) -> Iterator[Progress]:
+def _rich_bar(total: int, what: str) -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("gputrace: joining"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    columns = (TextColumn(f"gputrace: {what}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda done, _: bar.update(task, completed=done)
 
 
+def _opening(path: str) -> str:
+    opens = path.lower().endswith(_OPENS_IN_UI) and not is_url(path)
+    return "; open it in https://ui.perfetto.dev" if opens else ""
+
+
 def _short(path: str) -> str:
     """As a person would type it: relative where that is not longer."""
+    if is_url(path):
+        return path
     try:
         relative = os.path.relpath(path)
     except OSError:  # the current directory was removed

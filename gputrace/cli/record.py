@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 
 import click
 
+from gputrace.cli.destination import Destination
 from gputrace.cli.outcome import progress_bar, recount, tell, tell_empty
 from gputrace.cli.recordoptions import Wanted, record_options
 from gputrace.cli.say import say
@@ -16,6 +18,8 @@ from gputrace.record import environment, launch
 from gputrace.record.recording import Session, discard_recording, finish_recording, start_recording
 
 _SNAPSHOT_EVERY_S = 10.0
+#: What ends a transfer of the trace. What the command does is over by then.
+_GIVE_UP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 @click.command(
@@ -44,38 +48,48 @@ def command(
     GPUTRACE_MAX_SIZE=64MB.
     """
     wanted = Wanted(context)
-    try:
-        session = start_recording(
-            output,
-            device,
-            arguments,
-            unmasked=unmasked,
-            max_size=max_size,
-            instruments=wanted.instruments,
-            options=wanted.options,
-        )
-    except (UsageError, OutputError) as error:
-        raise explained(context, error) from None
-    if session.renamed and not quiet:
-        say(session.renamed)
-    if device == "auto" and not quiet:
-        say(_chosen(session))
+    with contextlib.ExitStack() as stack:
+        try:
+            destination = stack.enter_context(Destination(output))
+            session = start_recording(
+                destination.url or destination.local,
+                device,
+                arguments,
+                unmasked=unmasked,
+                max_size=max_size,
+                instruments=wanted.instruments,
+                options=wanted.options,
+                folder=destination.folder,
+            )
+        except (UsageError, OutputError) as error:
+            raise explained(context, error) from None
+        destination.rename(session.goal, session.output)
+        if session.renamed and not quiet:
+            say(session.renamed)
+        if device == "auto" and not quiet:
+            say(_chosen(session))
+        exit_code = _run(session, list(arguments), destination, quiet)
+    return launch.end_as(exit_code)
+
+
+def _run(session: Session, arguments: list[str], destination: Destination, quiet: bool) -> int:
+    """The command's exit code, or minus the number of the signal that killed it."""
     with launch.Signals() as signals:
         try:
             variables = environment.for_command(environment.as_started(), session.folder.path)
-            running = launch.start(list(arguments), variables, signals)
-            environment.tell_outer(session.output)
+            running = launch.start(arguments, variables, signals)
+            environment.tell_outer(destination.shown)
         except BaseException:
             discard_recording(session)
             raise
         exit_code = running.wait(session.take_snapshot, _SNAPSHOT_EVERY_S)
         try:
-            _finish(session, signals, quiet)
+            _finish(session, signals, destination, quiet)
         except GputraceError as error:
             say(str(error))
         except KeyboardInterrupt:
             say(f"interrupted before the trace was written. {session.how_to_recover()}")
-    return launch.end_as(exit_code)
+    return exit_code
 
 
 def _chosen(session: Session) -> str:
@@ -86,11 +100,19 @@ def _chosen(session: Session) -> str:
     return f"host spans only: {reason} (gputrace doctor says more; --device host silences this)"
 
 
-def _finish(session: Session, signals: launch.Signals, quiet: bool) -> None:
+def _finish(session: Session, signals: launch.Signals, destination: Destination, quiet: bool) -> None:
     old = os.path.exists(session.output)
     with progress_bar(lambda: signals.take(signal.SIGINT)) as progress:
         summary = finish_recording(session, progress, recount)
     if summary.path:
+        with contextlib.suppress(KeyboardInterrupt):  # the trace is kept, and that was said
+            destination.bring(summary, lambda: _told_to_end(signals))
         tell(summary, quiet)
     else:
         tell_empty(summary, session.output if old else "")
+
+
+def _told_to_end(signals: launch.Signals) -> bool:
+    """Has any such signal arrived? All are forgotten."""
+    arrived = [signals.take(number) for number in _GIVE_UP]
+    return any(arrived)

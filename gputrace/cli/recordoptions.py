@@ -26,7 +26,7 @@ _OPTIONS = (
         default="trace.pftrace",
         show_default=True,
         metavar="FILE",
-        help="Where the trace goes; %r, %h and %p in it stand for rank, host and pid.",
+        help="Where the trace goes, a path or a URL; %r, %h and %p in it stand for rank, host and pid.",
     ),
     click.option(
         "--device",

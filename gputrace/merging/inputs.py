@@ -35,14 +35,14 @@ class Found:
 
 
 def find(arguments: tuple[str, ...], output: str = "") -> Found:
-    """What the arguments name. ``output`` is left out of folders and patterns: a merge done again must not take in its
-    own. Raises `UsageError` where it is named itself.
+    """What the arguments name. ``output``, a path or a URL, is left out of folders and patterns: a merge done again
+    must not take in its own. Raises `UsageError` where it is named itself.
     """
     found = Found()
-    ours = os.path.realpath(output) if output else ""
+    ours = _real(output) if output else ""
     for argument in arguments:
         if remote.is_url(argument):
-            _take_remote(argument, found)
+            _take_remote(argument, ours, found)
             continue
         paths = [argument]
         if not os.path.lexists(argument) and glob.has_magic(argument):  # a shell that did not expand it
@@ -95,9 +95,11 @@ def _take(path: str, ours: str, found: Found) -> None:
         found.files.append(path)
 
 
-def _take_remote(url: str, found: Found) -> None:
+def _take_remote(url: str, ours: str, found: Found) -> None:
+    if remote.shown(url) == ours:
+        raise UsageError(f"-o {ours} is one of the traces to merge, and would be lost: give another name")
     try:
-        files = remote.find(url, SUFFIXES)
+        files = [file for file in remote.find(url, SUFFIXES) if file != ours]
     except InputError as error:
         found.missing.append(str(error))
         return

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 class Options:
     """How to merge. ``align`` is "clock" or "collectives"; ``collectives`` are patterns of their names; ``clocks`` says
-    of files, by path, what clock their times are of.
+    of files, by path, what clock their times are of. ``goal`` is where the caller brings the output then,
+    and is no input.
     """
 
     def __init__(
@@ -43,11 +44,13 @@ class Options:
         collectives: tuple[str, ...] = (),
         clocks: dict[str, Clock] | None = None,
         limits: Limits | None = None,
+        goal: str = "",
     ) -> None:
         self.align = align
         self.collectives = collectives
         self.clocks = clocks or {}
         self.limits = limits or Limits()
+        self.goal = goal
 
 
 def merge(
@@ -63,7 +66,7 @@ def merge(
         raise UsageError(f"cannot merge into {output}: name it .pftrace or .json, each also with .gz behind it")
     output = checked_output(output)
     outcome = Outcome()
-    found = inputs.find(arguments, output)
+    found = inputs.find(arguments, options.goal or output)
     clocks = inputs.by_input("--clock", options.clocks, arguments, found)
     outcome.problems += found.missing
     folder = os.path.dirname(output)

@@ -42,7 +42,8 @@ class Session:
     """A recording under way: where its shards go, and what they will become.
 
     ``output`` is absolute. ``device`` is the kind chosen, ``device_reason`` one line that says why. ``renamed`` says
-    why the output is not named as it was asked for; "" if it is.
+    why the output is not named as it was asked for; "" if it is. ``goal`` is the output's name as it was asked for, its
+    %r, %h and %p filled in.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Session:
         self.device = folder.device
         self.device_reason = device_reason
         self.renamed = ""
+        self.goal = ""
 
     def take_snapshot(self) -> None:
         """Read the host clocks and keep the reading. Never raises: a full disk must not end a command early."""
@@ -75,22 +77,23 @@ def start_recording(
     max_size: int | str | None = None,
     instruments: Sequence[str] = (),
     options: Mapping[str, Value] | None = None,
+    folder: str = "",
 ) -> Session:
     """Make sure the trace can be written, choose the device, and make the shard folder, hidden beside the output.
 
     ``command`` is what is recorded, for the trace's metadata: this process if None. Its secrets and those of every
     process's command line are masked, unless ``unmasked``. ``max_size``: see `gputrace.trace`.
     ``instruments``: as `gputrace.instrument.registry.choose` returns them; ``options``: see
-    `gputrace.shards.ShardFolder`. Raises `UsageError`
-    (unknown suffix or device, no size), `OutputError` (the output cannot be written), `NoDriver` (``device`` is "cuda"
-    and there is none). Nothing is left behind then.
+    `gputrace.shards.ShardFolder`. ``folder`` is where the trace is put if ``output`` names a place elsewhere, to which
+    the caller brings it then. Raises `UsageError` (unknown suffix or device, no size), `OutputError` (the output cannot
+    be written), `NoDriver` (``device`` is "cuda" and there is none). Nothing is left behind then.
     """
     from gputrace import devices
 
     rank = ranks.identity()
-    output, renamed = _named_for(output, rank)
-    format = formats.of_output(output)
-    output = checked_output(output)
+    goal, renamed = _named_for(output, rank)
+    format = formats.of_output(mask([goal])[0] if folder else goal)
+    output = checked_output(os.path.join(folder, os.path.basename(goal)) if folder else goal)
     exporter = formats.load(format.exporter)
     kind, reason = devices.choose(device, initialise=command is not None)
     ring_bytes = 0 if max_size is None else _ring_bytes(max_size)
@@ -99,15 +102,15 @@ def start_recording(
     path = _make_folder(output, recording.id)
     try:
         first = rank.first_number if rank else 0
-        folder = ShardFolder.create(
+        shards = ShardFolder.create(
             path, recording, format.suffix, format.exporter, kind, first, unmasked, ring_bytes, instruments, options
         )
-        session = Session(output, format, exporter, folder, reason)
-        session.renamed = renamed
+        session = Session(output, format, exporter, shards, reason)
+        session.renamed, session.goal = mask([renamed])[0] if folder else renamed, goal
         line = list(sys.orig_argv if command is None else command)
-        folder.write_metadata(_facts(line if unmasked else mask(line), kind, reason))
-        folder.add_snapshot(hostclock.snapshot())
-        folder.add_writer(LAUNCHER)
+        shards.write_metadata(_facts(line if unmasked else mask(line), kind, reason))
+        shards.add_snapshot(hostclock.snapshot())
+        shards.add_writer(LAUNCHER)
     except OSError as error:
         remove(path)
         raise OutputError(f"cannot write into {os.path.dirname(output)}: {error.strerror}") from error
