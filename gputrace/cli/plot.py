@@ -6,6 +6,7 @@ import click
 
 from gputrace.cli.say import say
 from gputrace.cli.timeoption import Time
+from gputrace.cli.traces import tell_problems
 
 
 @click.command(short_help="Draw a piece of a timeline, for a report.")
@@ -47,6 +48,7 @@ def command(
     if name is not None and (start_ns is not None or end_ns is not None):
         raise click.UsageError("--slice gives the range, and so do --start and --end: use one of the two.")
     whole = read(trace)
+    tell_problems(whole)
     begin_ns, until_ns = between(whole, start_ns, end_ns) if name is None else around(whole, name)
     chosen = whole.select(tracks=tracks) if tracks else whole
     count = draw(chosen, output, begin_ns, until_ns, most_deep=depth, width_inches=width, title=title)

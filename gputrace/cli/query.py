@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # A table is for eyes. What is more is for --csv or --json.
 _MOST_ROWS_SHOWN = 1000
+_HOLDS_ANY = "select end_ts > 0 from trace_bounds"
 # Of a pipe or a file: no line is broken there.
 _NO_WIDTH = 1_000_000
 
@@ -64,6 +65,8 @@ def command(trace: str, sql: str | None, sql_file: str | None, as_json: bool, as
     with opened as engine:
         for name, count in engine.problems():
             say(f"{file}: the trace processor counts {name}: {count:,}; what it answers may lack that much")
+        if not engine.query(_HOLDS_ANY).rows[0][0]:
+            say(f"{file}: the trace processor finds no event in it")
         try:
             result = engine.query(asked)
         except QueryError as error:

@@ -34,12 +34,17 @@ def read_all(arguments: tuple[str, ...], failures: list[str]) -> Iterator[Trace]
         except OSError as error:
             _fail(f"{path}: {error.strerror}", failures)
             continue
-        for problem in trace.problems[:_TOLD]:
-            say(str(problem))
-        if len(trace.problems) > _TOLD:
-            say(f"{path}: and {len(trace.problems) - _TOLD:,} more that cannot be read as they stand")
+        tell_problems(trace)
         yield trace
         del trace  # before the next is read: two may not fit into memory
+
+
+def tell_problems(trace: Trace) -> None:
+    """Say what could not be read of a trace."""
+    for problem in trace.problems[:_TOLD]:
+        say(str(problem))
+    if len(trace.problems) > _TOLD:
+        say(f"{trace.path}: and {len(trace.problems) - _TOLD:,} more that cannot be read as they stand")
 
 
 def _fail(line: str, failures: list[str]) -> None:

@@ -17,6 +17,8 @@ CHROME = "chrome"
 
 _HEAD_BYTES = 1 << 16
 _PACKETS_LOOKED_AT = 16
+#: Behind so many that hold something, what is none is damage. No text begins with as many.
+_ENOUGH = 2
 # First bytes of what people give a trace reader by mistake, and what to do with it.
 _OTHERS = (
     (b"PK\x03\x04", "a zip archive: unpack it, and give the traces in it"),
@@ -65,7 +67,7 @@ def _begins_with_packets(head: bytes) -> bool:
     i = seen = 0
     while i < len(head) and seen < _PACKETS_LOOKED_AT:
         if head[i] != 0x0A:
-            return False
+            return seen >= _ENOUGH
         try:
             length, body = varint(head, i + 1, len(head))
         except Malformed:
@@ -73,9 +75,9 @@ def _begins_with_packets(head: bytes) -> bool:
         if body + length > len(head):  # larger than what was read, or torn
             return bool(seen) or _fields_begin(head, body)
         if not well_formed(head, body, body + length):
-            return False
+            return seen >= _ENOUGH
         i = body + length
-        seen += 1
+        seen += bool(length)
     return True
 
 
