@@ -50,7 +50,7 @@ class _Finder:
             if spec is not None:
                 # A namespace package has no code to wait for, a very old loader no way to wait.
                 if hasattr(spec.loader, "exec_module"):
-                    spec.loader = _Loader(spec.loader)
+                    spec.loader = _Loader(name, spec.loader)
                 return spec
         return None
 
@@ -58,7 +58,8 @@ class _Finder:
 class _Loader:
     """Stands in for a loader until the module's code runs; the module never shows it."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, name: str, loader: Any) -> None:
+        self._name = name
         self._loader = loader
 
     def __getattr__(self, name: str) -> Any:
@@ -69,7 +70,7 @@ class _Loader:
         return None if create is None else create(spec)
 
     def exec_module(self, module: Any) -> None:
-        loader = self._loader
+        name, loader = self._name, self._loader  # the module may give itself another name
         try:
             module.__spec__.loader = loader
             if module.__loader__ is self:
@@ -77,12 +78,12 @@ class _Loader:
         except Exception as error:  # a module of the program's own kind
             let_through(error)
         loader.exec_module(module)
-        call = _waiting.pop(module.__name__, None)
+        call = _waiting.pop(name, None)
         if not _waiting:
             forget_all()
         if call is not None:
             # What stands there now may be another: some modules put something else in their place.
-            call(sys.modules.get(module.__name__, module))
+            call(sys.modules.get(name, module))
 
 
 _finder = _Finder()

@@ -6,9 +6,12 @@ calls, is undone, and told once.
 
 from __future__ import annotations
 
+import functools
+
 from gputrace import hot
 from gputrace.fence import let_through
 from gputrace.instrument.codeswap import swap
+from gputrace.instrument.inclass import put
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -130,14 +133,41 @@ class Site:
             for inner in (fenced, returning, _Returning.__enter__, _Returning.__exit__, _Returning.result):
                 self.on_code(inner.__code__, wrapper=False)
 
+    def wrap(self, owner: Any, name: str, around: Callable[..., Any], *others: Any) -> None:
+        """Have ``with around(...)`` stand around each call of what an attribute of a module or class holds, for what
+        `swap` refuses: functions in C. ``others`` hold the same by the same name.
+
+        Who took the function from there before keeps it as it was. ``around`` gets what the function gets, which may be
+        what it refuses, and may raise: the function runs as without, and the patch is undone unless that raises, too.
+        """
+        function = vars(owner)[name]
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            fault = None
+            try:
+                block = NOTHING if self.broken else around(*args, **kwargs)
+            except Exception as error:
+                let_through(error)
+                block, fault = NOTHING, error
+            with block:
+                result = function(*args, **kwargs)
+            if fault is not None:
+                self.fail(fault)
+            return result
+
+        for holder in (owner, *others):
+            if vars(holder).get(name) is function:
+                self.set(holder, name, wrapper)
+
     def spans(self, function: Any, name: str) -> None:
         """A span of this name around each call of a function."""
         self.swap(function, lambda *args, **kwargs: hot.span(name))
 
     def set(self, owner: Any, name: str, value: Any) -> None:
-        """Put ``value`` where an attribute was, or none."""
+        """Put ``value`` where an attribute was, or none; of a class made in C, too, where that is no ``__method__``."""
         before = vars(owner).get(name, _ABSENT)
-        setattr(owner, name, value)
+        put(owner, name, value)
 
         def undo() -> bool:
             if vars(owner).get(name, _ABSENT) is not value:
@@ -145,7 +175,7 @@ class Site:
             if before is _ABSENT:
                 delattr(owner, name)
             else:
-                setattr(owner, name, before)
+                put(owner, name, before)
             return True
 
         self._undo.append(undo)

@@ -53,6 +53,15 @@ def test_the_module_looks_as_without_us(imports: Path) -> None:
     assert facts() == expected
 
 
+def test_a_module_that_gives_itself_another_name_is_the_one_waited_for(imports: Path) -> None:
+    (imports / "named_otherwise.py").write_text("__name__ = 'another'\nloader = __loader__\n")
+    seen: list[Any] = []
+    finder.when_imported("named_otherwise", seen.append)
+    module = importlib.import_module("named_otherwise")
+    assert seen == [module]
+    assert type(module.loader).__module__ != finder.__name__
+
+
 def test_a_module_that_fails_to_import_is_waited_for_still(imports: Path) -> None:
     file = imports / "fails_once.py"
     file.write_text("raise LookupError('the first time')\n")

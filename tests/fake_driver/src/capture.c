@@ -105,8 +105,13 @@ EXPORT CUresult cuStreamBeginCapture_v2(Handle handle, int mode) {
     if (stream->legacy) return CAPTURE_UNSUPPORTED;
     if (stream->capture) return ILLEGAL_STATE;
     Capture *capture = calloc(1, sizeof *capture);
-    if (!capture) return OUT_OF_MEMORY;
+    Graph *graph = capture ? object_new(GRAPH) : NULL;
+    if (!graph) {
+        free(capture);
+        return OUT_OF_MEMORY;
+    }
     capture->id = next_capture_id++;
+    capture->graph = graph->header.handle;
     capture->mode = mode;
     capture->thread = thread_token();
     capture->origin = stream->header.handle;
@@ -155,18 +160,19 @@ EXPORT CUresult cuStreamEndCapture(Handle handle, Handle *graph_handle) {
         before->next = capture->next;
     }
     code = capture->broken ? CAPTURE_INVALIDATED : leaving.unjoined ? CAPTURE_UNJOINED : SUCCESS;
-    Graph *graph = code ? NULL : object_new(GRAPH);
-    if (graph) {
+    Graph *graph = object_find(GRAPH, capture->graph);
+    if (graph && !code) {
         graph->nodes = capture->nodes;
-        *graph_handle = graph->header.handle;
+        *graph_handle = capture->graph;
     } else {
         free(capture->nodes.items);
+        if (graph) object_free(GRAPH, graph);
     }
     free(capture);
-    return code || graph ? code : OUT_OF_MEMORY;
+    return code || graph ? code : INVALID_VALUE;
 }
 
-static CUresult status_of(Handle handle, int *status, uint64_t *id) {
+static CUresult status_of(Handle handle, int *status, uint64_t *id, Handle *graph) {
     LOCKED;
     Stream *stream;
     CUresult code = stream_find(handle, &stream);
@@ -174,6 +180,7 @@ static CUresult status_of(Handle handle, int *status, uint64_t *id) {
     if (implicit_capture(stream, false)) return CAPTURE_IMPLICIT;
     *status = !stream->capture ? STATUS_NONE : stream->capture->broken ? STATUS_INVALIDATED : STATUS_ACTIVE;
     if (id) *id = stream->capture ? stream->capture->id : 0;
+    if (graph) *graph = stream->capture ? stream->capture->graph : 0;
     return SUCCESS;
 }
 
@@ -187,25 +194,23 @@ EXPORT CUresult cuStreamIsCapturing(Handle stream, int *status) {
         *status = STATUS_NONE;
         return stream <= PER_THREAD || object_find(STREAM, stream) ? SUCCESS : INVALID_HANDLE;
     }
-    return status_of(stream, status, NULL);
+    return status_of(stream, status, NULL, NULL);
 }
 
-/* The graph under construction is not shown: graphs here have no nodes to give out. */
+/* The graph under construction has no nodes to give out before it is whole. */
 EXPORT CUresult cuStreamGetCaptureInfo_v2(
     Handle stream, int *status, uint64_t *id, Handle *graph, const Handle **dependencies, size_t *count) {
     ENTER(cuStreamGetCaptureInfo_v2);
-    if (graph) *graph = 0;
     if (dependencies) *dependencies = NULL;
     if (count) *count = 0;
-    return status_of(stream, status, id);
+    return status_of(stream, status, id, graph);
 }
 
 EXPORT CUresult cuStreamGetCaptureInfo_v3(Handle stream, int *status, uint64_t *id, Handle *graph,
     const Handle **dependencies, const void **edges, size_t *count) {
     ENTER(cuStreamGetCaptureInfo_v3);
-    if (graph) *graph = 0;
     if (dependencies) *dependencies = NULL;
     if (edges) *edges = NULL;
     if (count) *count = 0;
-    return status_of(stream, status, id);
+    return status_of(stream, status, id, graph);
 }

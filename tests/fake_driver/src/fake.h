@@ -148,7 +148,7 @@ typedef struct Capture {
     int mode;
     bool broken;
     const void *thread; /* the one that began it */
-    Handle origin;
+    Handle origin, graph;
     Nodes nodes;
 } Capture;
 

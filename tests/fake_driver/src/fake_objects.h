@@ -12,6 +12,7 @@ typedef struct {
 typedef struct {
     Header header;
     Handle module;
+    char name[64];
 } Kernel;
 
 typedef struct {

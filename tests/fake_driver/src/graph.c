@@ -20,9 +20,16 @@ EXPORT CUresult cuGraphInstantiateWithFlags(Handle *exec, Handle graph, uint64_t
     return instantiate(exec, graph);
 }
 
-EXPORT CUresult cuGraphInstantiateWithParams(Handle *exec, Handle graph, void *params) {
+typedef struct { /* CUDA_GRAPH_INSTANTIATE_PARAMS */
+    uint64_t flags;
+    Handle upload_stream, error_node;
+    int result;
+} InstantiateParams;
+
+EXPORT CUresult cuGraphInstantiateWithParams(Handle *exec, Handle graph, InstantiateParams *params) {
     ENTER(cuGraphInstantiateWithParams);
-    (void)params;
+    params->error_node = 0;
+    params->result = 0; /* CUDA_GRAPH_INSTANTIATE_SUCCESS */
     return instantiate(exec, graph);
 }
 
@@ -54,6 +61,32 @@ EXPORT CUresult cuGraphGetNodes(Handle handle, Handle *nodes, size_t *count) {
     for (size_t i = 0; nodes && i < *count && i < graph->nodes.count; i++) nodes[i] = i + 1;
     *count = graph->nodes.count;
     return SUCCESS;
+}
+
+/* What a graph keeps alive for its kernels is kept for ever here. */
+EXPORT CUresult cuUserObjectCreate(Handle *object, void *kept, void (*destroy)(void *), unsigned count, unsigned flags) {
+    ENTER(cuUserObjectCreate);
+    (void)destroy, (void)count, (void)flags;
+    *object = (Handle)kept;
+    return SUCCESS;
+}
+
+EXPORT CUresult cuUserObjectRelease(Handle object, unsigned count) {
+    ENTER(cuUserObjectRelease);
+    (void)object, (void)count;
+    return SUCCESS;
+}
+
+EXPORT CUresult cuGraphRetainUserObject(Handle graph, Handle object, unsigned count, unsigned flags) {
+    ENTER(cuGraphRetainUserObject);
+    (void)object, (void)count, (void)flags;
+    return object_find(GRAPH, graph) ? SUCCESS : INVALID_VALUE;
+}
+
+EXPORT CUresult cuGraphReleaseUserObject(Handle graph, Handle object, unsigned count) {
+    ENTER(cuGraphReleaseUserObject);
+    (void)object, (void)count;
+    return object_find(GRAPH, graph) ? SUCCESS : INVALID_VALUE;
 }
 
 EXPORT CUresult cuGraphUpload(Handle exec, Handle stream) {

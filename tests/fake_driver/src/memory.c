@@ -132,6 +132,15 @@ COPY_ASYNC(cuMemcpyHtoDAsync_v2)
 COPY_ASYNC(cuMemcpyDtoHAsync_v2)
 COPY_ASYNC(cuMemcpyDtoDAsync_v2)
 
+EXPORT CUresult cuMemcpyBatchAsync_v2(const Handle *to, const Handle *from, const size_t *bytes, size_t count,
+    const void *attributes, const size_t *attribute_starts, size_t attribute_count, Handle stream) {
+    ENTER(cuMemcpyBatchAsync_v2);
+    (void)attributes, (void)attribute_starts, (void)attribute_count;
+    CUresult code = SUCCESS;
+    for (size_t i = 0; i < count && !code; i++) code = copy_async(to[i], from[i], bytes[i], stream);
+    return code;
+}
+
 static CUresult fill8(Handle to, unsigned char value, size_t count, Handle stream) {
     CUresult code = transfer(count, stream);
     if (!code) memset((void *)to, value, count);

@@ -2,6 +2,7 @@
 #include "fake.h"
 #include "fake_objects.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +34,7 @@ static CUresult find_kernel(Handle *handle, Handle module_handle, const char *na
     Kernel *kernel = object_new(FUNCTION);
     if (!kernel) return OUT_OF_MEMORY;
     kernel->module = module_handle;
+    snprintf(kernel->name, sizeof kernel->name, "%s", name);
     *handle = kernel->header.handle;
     return SUCCESS;
 }
@@ -85,6 +87,22 @@ EXPORT CUresult cuKernelGetFunction(Handle *function, Handle kernel) {
     ENTER(cuKernelGetFunction);
     *function = kernel;
     return object_find(FUNCTION, kernel) ? SUCCESS : INVALID_HANDLE;
+}
+
+static CUresult name_of(const char **name, Handle handle) {
+    Kernel *kernel = object_find(FUNCTION, handle);
+    *name = kernel ? kernel->name : NULL;
+    return kernel ? SUCCESS : INVALID_HANDLE;
+}
+
+EXPORT CUresult cuFuncGetName(const char **name, Handle function) {
+    ENTER(cuFuncGetName);
+    return name_of(name, function);
+}
+
+EXPORT CUresult cuKernelGetName(const char **name, Handle kernel) {
+    ENTER(cuKernelGetName);
+    return name_of(name, kernel);
 }
 
 EXPORT CUresult cuFuncGetAttribute(int *value, int attribute, Handle function) {
