@@ -1,4 +1,4 @@
-"""Which part of a process's recording is recorded: by the clock, by counted steps, or as the program says.
+"""Which part of a process's recording is recorded: by the clock, by steps or ranges, or as the program says.
 
 It knows no trace and no twin: it says "record" and "do not", and has its owner draw what it said as a counter.
 """
@@ -27,10 +27,11 @@ class Region:
 
     ``begin_ns`` and ``end_ns`` are on the host's clock, 0 where there is no such end; ``first_step`` and
     ``end_step`` count the program's steps from 0, the second is the first one that is not recorded; None where steps do
-    not count, or do not end. ``asked`` is how the user wrote it.
+    not count, or do not end. ``by_range``: only inside ranges that the program opens. ``asked`` is how the user wrote
+    it.
     """
 
-    __slots__ = ("asked", "begin_ns", "end_ns", "end_step", "first_step")
+    __slots__ = ("asked", "begin_ns", "by_range", "end_ns", "end_step", "first_step")
 
     def __init__(self, options: Mapping[str, Any], base_ns: int) -> None:
         """From a recording's options; ``base_ns`` is when the recording began."""
@@ -39,6 +40,7 @@ class Region:
         self.end_ns = base_ns + delay_ns + duration_ns if duration_ns else 0
         self.first_step: int | None = options.get("first_step")
         self.end_step: int | None = options.get("end_step")
+        self.by_range = bool(options.get("capture_range", ""))
         self.asked = str(options.get("region", ""))
 
     @property
@@ -71,6 +73,7 @@ class Regions:
         self._over = False
         self.steps = 0
         self._said_steps = 0  # those that the program counted itself
+        self._ranges = 0  # that are open now, of those that the region is
         self.reached = False
         self._start_ns = now_ns()
         self._drawn = False
@@ -79,7 +82,8 @@ class Regions:
     def begin(self, like: Regions | None = None) -> None:
         """The process is recorded from now on, by default; ``like`` is the one of the process that forked this one."""
         if like is not None:
-            self._paused, self.steps, self._said_steps = like._paused, like.steps, like._said_steps
+            self._paused, self._ranges = like._paused, like._ranges
+            self.steps, self._said_steps = like.steps, like._said_steps
         with self._lock:
             self.reached = self._on = self._wanted(now_ns())
             if not self._on:
@@ -128,6 +132,26 @@ class Regions:
             self._paused = False
             self._decide()
 
+    # What the program says to others, of ranges that the region is.
+
+    def enter_range(self) -> None:
+        """One more is open, on whichever thread."""
+        self._set_ranges(lambda now: now + 1)
+
+    def leave_range(self) -> None:
+        """One has ended."""
+        self._set_ranges(lambda now: max(now - 1, 0))
+
+    def profile(self, on: bool) -> None:
+        """A profiler is started or stopped, which is so for the whole process, however often it is said."""
+        self._set_ranges(lambda _: int(on))
+
+    def _set_ranges(self, change: Callable[[int], int]) -> None:
+        with self._lock:
+            self._ranges = change(self._ranges)
+            if self.region.by_range:
+                self._decide()
+
     # The clock.
 
     def stop_timer(self) -> None:
@@ -156,7 +180,8 @@ class Regions:
         return self._timer.period_s
 
     def _wanted(self, now: int) -> bool:
-        return not self._paused and self.region.holds(now, self.steps)
+        inside = self._ranges > 0 or not self.region.by_range
+        return inside and not self._paused and self.region.holds(now, self.steps)
 
     def _decide(self) -> None:
         with self._lock:
@@ -181,6 +206,8 @@ class Regions:
         """Why nothing of this process was recorded, for its user; "" if something was."""
         if self.reached or not self.region.asked:
             return ""
+        if self.region.by_range:
+            return f"a process came to no range that {self.region.asked} asks for, so nothing of it was recorded"
         if self.region.first_step is None:
             return f"a process ended before anything that {self.region.asked} asks for"
         if not self.steps:

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 import gputrace
-from gputrace import regions
+from gputrace import regions, tracer
 from gputrace.regions import RECORDED, Region, Regions
 from tests.hot.twin import records
 from tests.recorded import EXPORTERS, Run, recording
@@ -150,8 +150,6 @@ def test_a_forked_child_goes_on_as_its_parent_was(tmp_path: Path) -> None:
                 gputrace.resume()
             with gputrace.span("child"):
                 pass
-            from gputrace import tracer
-
             current = tracer.current()
             assert current is not None
             current.stop()
@@ -161,6 +159,46 @@ def test_a_forked_child_goes_on_as_its_parent_was(tmp_path: Path) -> None:
         with gputrace.span("parent 1"):
             pass
     assert sorted(map(str, names(run))) == ["child", "parent 1"]
+
+
+def test_ranges_count_over_threads_and_in_forked_children(tmp_path: Path) -> None:
+    with recording(tmp_path, "host", options={"capture_range": "nvtx:part"}) as run:
+        current = tracer.current()
+        assert current is not None
+        regions = current.regions
+        with gputrace.span("before"):
+            regions.leave_range()
+            regions.enter_range()
+        thread = threading.Thread(target=regions.enter_range)
+        thread.start()
+        thread.join()
+        regions.leave_range()
+        with gputrace.span("one is open"):
+            pass
+        if not (child := os.fork()):
+            inherited = tracer.current()
+            assert inherited is not None
+            with gputrace.span("child"):
+                inherited.regions.leave_range()
+            with gputrace.span("child, behind"):
+                pass
+            inherited.stop()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        regions.leave_range()
+        with gputrace.span("behind"):
+            pass
+        regions.profile(on=True)
+        regions.profile(on=True)
+        gputrace.pause()
+        with gputrace.span("paused"):
+            gputrace.resume()
+        with gputrace.span("profiled"):
+            regions.profile(on=False)
+        with gputrace.span("at the end"):
+            pass
+    assert sorted(map(str, names(run))) == ["child", "one is open", "profiled"]
+    assert recorded(run).count(1) == 3 + 1  # the child's own
 
 
 def test_with_nothing_recording_they_do_nothing(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import click
 from gputrace.cli import settings
 from gputrace.cli.settings import Setting
 from gputrace.errors import UsageError
-from gputrace.instrument.registry import ADD_VARIABLE, LEAVE_OUT_VARIABLE, choose
+from gputrace.instrument.registry import ADD_VARIABLE, CUDA_PROFILER, LEAVE_OUT_VARIABLE, choose
 from gputrace.record.region import OFF, calls_options, counters_options, region_options
 
 if TYPE_CHECKING:
@@ -68,7 +68,16 @@ _OPTIONS = (
     click.option("--python-depth", type=click.IntRange(min=1), metavar="N", help="At most so many shown calls deep."),
     click.option("--delay", metavar="TIME", help="Record from so long after the start on, like 10s."),
     click.option("--duration", metavar="TIME", help="Record for so long, like 30s; the program goes on."),
-    click.option("--steps", metavar="A:B", help="Record from step A up to step B; gputrace.step() ends a step."),
+    click.option(
+        "--steps",
+        metavar="A:B",
+        help="Record from step A up to step B; gputrace.step() ends a step, or else PyTorch's optimizer.",
+    ),
+    click.option(
+        "--capture-range",
+        metavar="cuda-profiler|nvtx:NAME",
+        help="Record between torch.cuda.profiler's start() and stop(), or inside NVTX ranges of this name.",
+    ),
     click.option(
         "--counters",
         default="100ms",
@@ -80,8 +89,10 @@ _OPTIONS = (
 )
 #: Lists of which those of pyproject.toml add to those of nearer places.
 ADDING = ("instrument", "no_instrument")
+#: Those that say which part of a run is recorded.
+_REGION = ("delay", "duration", "steps", "capture_range")
 #: Of two that contradict one another, the one that was given nearer goes before.
-_CONTRADICTIONS = (("steps", "delay"), ("steps", "duration"))
+_CONTRADICTIONS = (("steps", "delay"), ("steps", "duration"), ("steps", "capture_range"))
 
 
 def record_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,7 +110,7 @@ class Wanted:
     def __init__(self, context: click.Context) -> None:
         settings.check_environment(context)
         self.left_out: dict[str, str] = {}
-        self.region = {name: _unless_off(context.params[name]) for name in ("delay", "duration", "steps")}
+        self.region = {name: _unless_off(context.params[name]) for name in _REGION}
         for one, other in _CONTRADICTIONS:
             self._decide(context, one, other)
         try:
@@ -114,7 +125,7 @@ class Wanted:
         if nearness:
             nearer, farther = (one, other) if nearness > 0 else (other, one)
             self.region[farther] = None
-            self.left_out[farther] = f"--{nearer} was given nearer"
+            self.left_out[farther.replace("_", "-")] = f"--{nearer.replace('_', '-')} was given nearer"
 
     def _read(self, context: click.Context) -> None:
         params = context.params
@@ -129,6 +140,15 @@ class Wanted:
         add, leave_out = (params[name] if settings.rank(context, name) == 3 else () for name in ADDING)
         below = _of_project(context, "instrument"), _of_project(context, "no_instrument")
         self.instruments = choose([*add, *(["python.calls"] if python else [])], leave_out, below=below)
+        self._check_capture()
+
+    def _check_capture(self) -> None:
+        """Raise `UsageError` where what a capture range is seen by was left out."""
+        asked = str(self.options.get("capture_range", ""))
+        seen_by = ["torch.cuda"] if asked == CUDA_PROFILER else ["nvtx.ranges", "torch.ranges"] if asked else []
+        names = {word.partition("=")[0] for word in self.instruments}
+        if seen_by and not names.intersection(seen_by):
+            raise UsageError(f"--capture-range {asked} is seen by {' and '.join(seen_by)}, which you left out")
 
     def settings(self, context: click.Context) -> list[Setting]:
         """Every option as it is in force, and where it comes from; of those that add up, what each place has."""

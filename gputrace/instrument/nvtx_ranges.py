@@ -15,6 +15,7 @@ from gputrace.fence import let_through
 from gputrace.hot.arguments import as_name
 from gputrace.hot.decorate import decorate
 from gputrace.hot.shared import last_use, note_use
+from gputrace.instrument.capturing import Ranges
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ def ranges(site: Site) -> None:
     nvtx = site.module
     if not nvtx.enabled():
         return  # the user has switched its ranges off: NVTX_DISABLE
-    state = _Ranges()
-    _annotate(site, nvtx.annotate)
+    opening = Ranges(site)
+    state = _Ranges(opening)
+    _annotate(site, nvtx.annotate, opening)
     for name, ours in (("push_range", state.push), ("pop_range", state.pop), ("mark", state.mark)):
         site.set(nvtx, name, _beside(site, getattr(nvtx, name), ours))
     start, end, get_domain = nvtx.start_range, nvtx.end_range, nvtx.get_domain
@@ -64,7 +66,7 @@ def ranges(site: Site) -> None:
     site.set(nvtx, "get_domain", domain_of)
 
 
-def _annotate(site: Site, annotate: Any) -> None:
+def _annotate(site: Site, annotate: Any, opening: Ranges) -> None:
     """A span for each block and each call of a decorated function, whoever holds the class already."""
     init, enter, leave, call = annotate.__init__, annotate.__enter__, annotate.__exit__, annotate.__call__
 
@@ -80,7 +82,7 @@ def _annotate(site: Site, annotate: Any) -> None:
         if not site.broken and given is not None and given[0] is not None:
             try:
                 name, args = given[0]
-                made = hot.span(name, **args)
+                made = opening.span(name, **args)
                 made.__enter__()
                 note_use(given[1], made, _frame_of_caller(1))
             except Exception as error:
@@ -106,7 +108,7 @@ def _annotate(site: Site, annotate: Any) -> None:
         name, args = given[0]
         named = name or as_name(getattr(function, "__name__", ""))
         try:
-            return decorate(inner, lambda: hot.span(named, **args))
+            return decorate(inner, lambda: opening.span(named, **args))
         except TypeError:
             return inner  # what it decorates is nothing that runs
 
@@ -122,8 +124,9 @@ def _annotate(site: Site, annotate: Any) -> None:
 class _Ranges:
     """What is open: ranges that were pushed, by thread and domain; ranges that were started belong to nobody."""
 
-    def __init__(self) -> None:
+    def __init__(self, opening: Ranges) -> None:
         self._local = _local()
+        self._opening = opening
 
     def _stack(self, domain: Any) -> list[Any]:
         try:
@@ -136,7 +139,7 @@ class _Ranges:
         self, message: Any = None, color: Any = None, domain: Any = None, category: Any = None, payload: Any = None
     ) -> None:
         name, args = _described(message, None if color == _DEFAULT_COLOR else color, domain, category, payload)
-        made = hot.span(name, **args)
+        made = self._opening.span(name, **args)
         made.__enter__()
         self._stack(domain).append(made)
 
@@ -156,7 +159,7 @@ class _Ranges:
     ) -> Any:
         """A window, which any thread may close."""
         name, args = _described(message, color, domain, category, payload)
-        return hot.window(name, **args)
+        return self._opening.window(name, **args)
 
 
 class _Range:

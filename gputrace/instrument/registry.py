@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 #: Hold names, separated by commas or spaces: patches to add, and patches to leave out.
 ADD_VARIABLE: Final = "GPUTRACE_INSTRUMENT"
 LEAVE_OUT_VARIABLE: Final = "GPUTRACE_NO_INSTRUMENT"
+#: What ``--capture-range`` takes, the first with a range's name behind it.
+NVTX: Final = "nvtx:"
+CUDA_PROFILER: Final = "cuda-profiler"
 
 
 class Patch:

@@ -6,6 +6,7 @@ It knows nothing of how it is kept to: `gputrace.regions` and `gputrace.instrume
 from __future__ import annotations
 
 from gputrace.errors import UsageError
+from gputrace.instrument.registry import CUDA_PROFILER, NVTX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,11 +21,18 @@ MOST_DIGITS = 15
 LEAST_PERIOD_NS = 10_000_000
 
 
-def region_options(delay: str | None, duration: str | None, steps: str | None) -> dict[str, int | str]:
+def region_options(
+    delay: str | None, duration: str | None, steps: str | None, capture_range: str | None = None
+) -> dict[str, int | str]:
     """What every process is told of the region, as `gputrace.shards.ShardFolder` takes options; none if none is asked.
 
-    Raises `UsageError` for what is no time or no range of steps, and where two of them contradict one another.
+    Raises `UsageError` for what is no time, no range of steps and no kind of range to capture, and where two of them
+    contradict one another.
     """
+    if steps is not None and capture_range is not None:
+        raise UsageError(
+            "--steps and --capture-range contradict one another: each says by itself where to begin. Give one of them"
+        )
     if steps is not None and (delay is not None or duration is not None):
         other = "--delay" if delay is not None else "--duration"
         raise UsageError(
@@ -42,7 +50,9 @@ def region_options(delay: str | None, duration: str | None, steps: str | None) -
         options["first_step"] = first
         if end is not None:
             options["end_step"] = end
-    given = {"--delay": delay, "--duration": duration, "--steps": steps}
+    if capture_range is not None:
+        options["capture_range"] = _capture_range(capture_range)
+    given = {"--delay": delay, "--duration": duration, "--steps": steps, "--capture-range": capture_range}
     if options:
         options["region"] = " ".join(f"{name} {value}" for name, value in given.items() if value is not None)
     return options
@@ -117,3 +127,16 @@ def _steps(text: str) -> tuple[int, int | None]:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
+
+
+def _capture_range(text: str) -> str:
+    """As `gputrace.instrument.capturing` reads it. Names of ranges are taken as they are."""
+    kind, colon, name = text.partition(":")
+    if text == CUDA_PROFILER or (kind + colon == NVTX and name):
+        return text
+    from difflib import get_close_matches
+
+    forms = {CUDA_PROFILER: CUDA_PROFILER, "nvtx": f"{NVTX}NAME, where NAME is the range's"}
+    close = get_close_matches(kind.strip().lower(), forms, 1, 0.5)
+    meant = f"did you mean {forms[close[0]]}?" if close else f"there are {CUDA_PROFILER} and {NVTX}NAME"
+    raise UsageError(f"--capture-range {text!r} is none: {meant}")

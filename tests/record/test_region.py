@@ -1,4 +1,4 @@
-"""`--delay`, `--duration` and `--steps`: what is asked for is recorded, and what cannot be is refused in words."""
+"""Which part of a run to record: what is asked for is recorded, and what cannot be is refused in words."""
 
 from __future__ import annotations
 
@@ -99,16 +99,33 @@ def test_a_number_alone_is_asked_which_of_two_it_means(written: str, meant: str)
         ((None, "0s", None), "--duration 0s would record nothing"),
         ((None, None, "5:5"), "--steps 5:5 holds no step: the second number must be more"),
         (("9999999h", None, None), "more than a year"),
+        ((None, None, "1:2", "nvtx:a"), "--steps and --capture-range contradict one another.*Give one of them"),
+        ((None, None, None, "cuda_profiler"), "'cuda_profiler' is none: did you mean cuda-profiler[?]"),
+        ((None, None, None, "cudaProfilerApi"), "is none: did you mean cuda-profiler[?]"),
+        ((None, None, None, "cuda-profiler:x"), "is none: did you mean cuda-profiler[?]"),
+        ((None, None, None, "nvtx"), "'nvtx' is none: did you mean nvtx:NAME, where NAME is the range's[?]"),
+        ((None, None, None, "NVTX:step"), "is none: did you mean nvtx:NAME, where NAME is the range's[?]"),
+        ((None, None, None, "always"), "'always' is none: there are cuda-profiler and nvtx:NAME"),
+        ((None, None, None, ""), "'' is none: there are cuda-profiler and nvtx:NAME"),
     ],
 )
-def test_what_contradicts_itself(arguments: tuple[str | None, str | None, str | None], message: str) -> None:
+def test_what_contradicts_itself(arguments: tuple[str | None, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         region_options(*arguments)
 
 
+@pytest.mark.parametrize("asked", ["cuda-profiler", "nvtx:step", "nvtx: a range: with colons "])
+def test_ranges_to_capture_are_taken_as_they_are(asked: str) -> None:
+    assert region_options("5s", None, None, asked) == {
+        "delay_ns": 5 * 10**9,
+        "capture_range": asked,
+        "region": f"--delay 5s --capture-range {asked}",
+    }
+
+
 @given(st.text() | st.from_regex(r"\A[\d.]{1,9} ?[smhu]{0,2}\Z"), st.text() | st.from_regex(r"\A\d{0,9}:?\d{0,9}\Z"))
 def test_any_text_is_a_region_or_a_usage_error(time: str, steps: str) -> None:
-    for arguments in [(time, time, None), (None, None, steps)]:
+    for arguments in [(time, time, None), (None, None, steps), (None, None, None, steps)]:
         try:
             assert region_options(*arguments)["region"]
         except UsageError:

@@ -9,6 +9,7 @@ from _thread import _local
 from sys import _getframe
 
 from gputrace import hot
+from gputrace.instrument.capturing import Ranges
 from gputrace.instrument.site import NOTHING, Nothing
 from gputrace.instrument.torch import prepare, streams
 
@@ -30,7 +31,7 @@ def ranges(site: Site) -> None:
 
     around_ranges(site, torch.autograd.profiler.record_function, span_of)
     nvtx = torch.cuda.nvtx
-    marks = _Marks()
+    marks = _Marks(Ranges(site))
     for function, opened in ((nvtx.range_push, marks.push), (nvtx.range_start, marks.start), (nvtx.mark, marks.mark)):
         site.swap(function, _Message, opened)
     site.swap(nvtx.range_pop, marks.pop)
@@ -53,7 +54,8 @@ def _is_torchs_own() -> bool:
 class _Marks:
     """The nvtx ranges open now: pushed ones by thread, started ones by the number that torch gave them."""
 
-    def __init__(self) -> None:
+    def __init__(self, opening: Ranges) -> None:
+        self._opening = opening
         self._pushed = _local()
         self._started: dict[Any, Any] = {}
 
@@ -62,7 +64,7 @@ class _Marks:
             stack = self._pushed.stack
         except AttributeError:
             stack = self._pushed.stack = []
-        span: Any = hot.span(message.text, streams.here())
+        span: Any = self._opening.span(message.text, streams.here())
         stack.append(span)
         span.__enter__()
 
@@ -73,7 +75,7 @@ class _Marks:
         return NOTHING
 
     def start(self, message: _Message, number: Any) -> None:
-        self._started[number] = hot.window(message.text, streams.here())
+        self._started[number] = self._opening.window(message.text, streams.here())
 
     def end(self, number: Any) -> Any:
         window = self._started.pop(number, None)
