@@ -228,7 +228,9 @@ class _Lines:
 
     __slots__ = ("_base_ns", "_begins", "_end", "_flows", "_last_ns", "_place", "_sample")
 
-    def __init__(self, pid: int, tid: int, base_ns: int, flows: _Flows, counter: str = "", unit: str = "") -> None:
+    def __init__(
+        self, pid: int, tid: int, base_ns: int, flows: _Flows, counter: str | None = None, unit: str = ""
+    ) -> None:
         self._place = f'"pid":{pid},"tid":{tid},' if tid else f'"pid":{pid},'
         self._base_ns = base_ns
         self._flows = flows
@@ -237,7 +239,7 @@ class _Lines:
         self._end = f'{{"ph":"E",{self._place}"ts":'
         self._sample = (
             f'{{"ph":"C",{self._place}"name":{jsontext.text(counter)},"args":{{{jsontext.text(unit)}:'
-            if counter
+            if counter is not None
             else ""
         )
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gputrace.model import BEGIN, COUNTER, COUNTER_TRACK, END, INSTANT, LANE, SLICE, Exporter
-from tests.engine import Engine, assert_clean, slices
+from tests.engine import Engine, assert_clean, counters, slices
 from tests.exporters.recordings import FORMATS, RECORDING, Script, join, meant, samples_meant, samples_seen, seen, write
 
 pytestmark = pytest.mark.parametrize("exporter", FORMATS, ids=lambda exporter: exporter.__name__)
@@ -206,6 +206,14 @@ def test_instants_and_counters(exporter: Format) -> None:
     script.add(loss, (1, COUNTER, 1e300), (2, COUNTER, 1 << 62), (3, COUNTER, -(1 << 200)), (4, COUNTER, True))
     engine = check(exporter, script)
     assert samples_seen(exporter, engine) == samples_meant(exporter, script)
+
+
+def test_a_counter_without_a_name(exporter: Format) -> None:
+    script = Script()
+    script.add(script.track("counter", ""), (10, COUNTER, 7), (20, COUNTER, 0.5))
+    engine = Engine(write(exporter, script))
+    assert_clean(engine)
+    assert [value for samples in counters(engine).values() for _, value in samples] == [7, 0.5]
 
 
 def test_a_counter_may_be_nan(exporter: Format) -> None:
