@@ -91,11 +91,12 @@ def command(
 
 
 def _recover(folder: str, destination: Destination, strict: bool) -> int:
+    from gputrace.reading.mending import mend
     from gputrace.record.recording import recover
 
     old = os.path.exists(destination.local)
     with progress_bar(lambda: False) as progress:
-        summary = recover(folder, destination.local, progress, recount)
+        summary = recover(folder, destination.local, progress, recount, mend)
     if not summary.path:
         tell_empty(summary, destination.local if old else "")
         return 1

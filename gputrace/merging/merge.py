@@ -19,6 +19,7 @@ from gputrace.merging.once import held_by, once
 from gputrace.merging.survey import Survey, survey
 from gputrace.merging.writing import LineWriter, Outcome, PacketWriter
 from gputrace.reading.drawn import drawn
+from gputrace.reading.mending import mend
 from gputrace.reading.stream import Limits
 from gputrace.record import formats
 from gputrace.record.recording import checked_output, gather
@@ -117,7 +118,7 @@ def _gathered(folders: list[str], scratch: str, outcome: Outcome) -> list[str]:
     for number, folder in enumerate(folders):
         path = os.path.join(scratch, f"{number}-{os.path.basename(os.path.abspath(folder)).lstrip('.')}")
         try:
-            summary = gather(folder, path, drawn)
+            summary = gather(folder, path, drawn, mend)
             (outcome.problems if summary.damaged else outcome.notes).extend(summary.told)
             paths.append(path)
         except (OutputError, UsageError) as error:

@@ -128,7 +128,10 @@ def _of_lines(parts: Iterable[Part]) -> Drawn:
         for line in _lines(path, length):
             # Of our lines the phase is what they begin with; metadata and counters need no look.
             if line.startswith((b'{"ph":"B"', b'{"ph":"E"')):
-                event = orjson.loads(line.rstrip(b","))
+                try:
+                    event = orjson.loads(line.rstrip(b","))
+                except ValueError:
+                    continue  # damaged
                 edges[event.get("pid"), event.get("tid"), event["ph"]] += 1
     found = Drawn()
     for pid, tid in {(pid, tid) for pid, tid, _ in edges}:

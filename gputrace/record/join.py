@@ -90,7 +90,7 @@ def parts_of(
     path = folder.shard_path(number)
     length = whole(path, exporter) if tail is None else tail.length
     if length:
-        yield path, length
+        yield (tail.path if tail is not None else "") or path, length
     if tail is not None and tail.tail:
         yield folder.tail_path(number), tail.tail
 

@@ -17,6 +17,7 @@ from gputrace.masking import mask
 from gputrace.model import Recording
 from gputrace.record import alive, formats, gitcommit
 from gputrace.record.join import join, remove
+from gputrace.record.mended import mend_all
 from gputrace.record.salvage import salvage_all
 from gputrace.record.sizes import size_in_bytes
 from gputrace.record.tally import Summary, add_up, counted_anew
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from gputrace.model import Exporter
     from gputrace.record.formats import Format
     from gputrace.record.join import Progress
+    from gputrace.record.mended import Mend
     from gputrace.record.tally import Recount
     from gputrace.textfiles import Value
 
@@ -129,10 +131,17 @@ def finish_recording(session: Session, progress: Progress | None = None, recount
     return _finish(session.folder, session.output, session.format, session.exporter, progress, recount)
 
 
-def recover(path: str, output: str, progress: Progress | None = None, recount: Recount | None = None) -> Summary:
+def recover(
+    path: str,
+    output: str,
+    progress: Progress | None = None,
+    recount: Recount | None = None,
+    mend: Mend | None = None,
+) -> Summary:
     """Finish the recording whose shard folder is ``path``, left by a launcher that died or could not write.
 
-    ``recount``: see `finish_recording`. Raises `UsageError` if the output's suffix is another than the recording's,
+    ``recount``: see `finish_recording`. ``mend`` finds what is good of a damaged shard; without it, one is taken up to
+    its end, or to where its format says. Raises `UsageError` if the output's suffix is another than the recording's,
     `OutputError` if the folder holds no recording or the trace cannot be written.
     """
     folder = _opened(path)
@@ -143,13 +152,14 @@ def recover(path: str, output: str, progress: Progress | None = None, recount: R
             f"name the output {folder.suffix} or {folder.suffix}.gz"
         )
     exporter = formats.load(folder.exporter)
-    return _finish(folder, checked_output(output), format, exporter, progress, recount, again=True)
+    return _finish(folder, checked_output(output), format, exporter, progress, recount, mend, again=True)
 
 
-def gather(path: str, output: str, recount: Recount | None = None) -> Summary:
+def gather(path: str, output: str, recount: Recount | None = None, mend: Mend | None = None) -> Summary:
     """Write what the shards in folder ``path`` hold so far to ``output``, and leave the folder as it is.
 
-    ``recount``: see `finish_recording`. Raises `OutputError` if the folder holds no recording, or ``output`` cannot be
+    ``recount``: see `finish_recording`; ``mend``: see `recover`. Raises `OutputError` if the folder holds no
+    recording, or ``output`` cannot be
     written.
     """
     folder = _opened(path)
@@ -157,6 +167,8 @@ def gather(path: str, output: str, recount: Recount | None = None) -> Summary:
     running = alive.writers(folder)
     try:
         salvaged = salvage_all(folder, exporter, running)
+        if mend is not None:
+            mend_all(folder, exporter, salvaged, mend)
         anew = counted_anew(folder, running, exporter, salvaged, recount)
         summary = add_up(folder, running, salvaged, anew)
         metadata = folder.metadata() | summary.counts() | _numbers(folder)
@@ -197,6 +209,7 @@ def _finish(
     exporter: type[Exporter],
     progress: Progress | None,
     recount: Recount | None,
+    mend: Mend | None = None,
     *,
     again: bool = False,
 ) -> Summary:
@@ -206,6 +219,8 @@ def _finish(
         # Before the shards are read: what a process wrote that has ended by now is all there.
         running = alive.writers(folder)
         salvaged = salvage_all(folder, exporter, running)
+        if mend is not None:
+            mend_all(folder, exporter, salvaged, mend)
         anew = counted_anew(folder, running, exporter, salvaged, recount)
         summary = add_up(folder, running, salvaged, anew)
         metadata = folder.metadata() | summary.counts() | _numbers(folder)

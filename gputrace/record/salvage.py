@@ -42,12 +42,14 @@ class Salvaged:
     """What came of one ring: ``length`` bytes of the shard are to be taken, then ``tail`` bytes of the tail's file.
 
     ``counts`` are the tail's slices and what was done to them. ``lost`` is the number of edges that the format could
-    not add to the shard, which is whole as it stands then.
+    not add to the shard, which is whole as it stands then. ``path`` is what to take in place of the shard, "" if the
+    shard itself.
     """
 
-    __slots__ = ("counts", "length", "lost", "tail")
+    __slots__ = ("counts", "length", "lost", "path", "tail")
 
-    def __init__(self, length: int, tail: int, counts: Counts, lost: int = 0) -> None:
+    def __init__(self, length: int, tail: int, counts: Counts, lost: int = 0, path: str = "") -> None:
+        self.path = path
         self.length = length
         self.tail = tail
         self.counts = counts
@@ -97,7 +99,7 @@ def _salvage(folder: ShardFolder, ring: Ring, exporter: type[Exporter], process:
     length = whole(shard, exporter, ring.length(epoch))
     path = folder.tail_path(process.number)
     new = f"{path}.new"
-    with open(new, "wb", opener=_private) as file:
+    with open(new, "wb", opener=private) as file:
         try:
             # What a process had described, and nothing else, is in a shard; an empty one is begun here.
             writer = (exporter.resume if length else exporter)(file, folder.recording, process)
@@ -311,5 +313,6 @@ def _next(spare: Iterator[int]) -> int:
     return number
 
 
-def _private(path: str, flags: int) -> int:
+def private(path: str, flags: int) -> int:
+    """Opens a file of the folder to write it."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)

@@ -140,6 +140,7 @@ class Images:
         if (unknown := len(self.sizes.keys() - self.writers.keys())) and "writers" not in folder.damage:
             folder.damage["writers"] = f"does not say who wrote {unknown} of {len(self.sizes)} shards"
         self.damaged: set[int] = set()
+        self.damaged |= {number for number in self.sizes if f"{number}.shard" in folder.damage}
         for number in sorted({*self.sizes, *self.writers, *self.reports}):
             size, wrote = self.sizes.get(number), _count(self.reports.get(number, {}).get("shard_bytes"))
             if size is None:
@@ -158,7 +159,7 @@ class Images:
 
     def _lacks(self, folder: ShardFolder, number: int, what: str) -> None:
         self.damaged.add(number)
-        folder.damage[f"{number}.shard"] = what
+        folder.damage.setdefault(f"{number}.shard", what)
 
 
 def counted_anew(

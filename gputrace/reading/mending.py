@@ -1,0 +1,36 @@
+"""A shard of ours with rot in it: finds what can be read before and after, and writes that to another file.
+
+Rot is a changed byte, a zeroed block, a piece that is gone. What still reads as a record is taken for one: a digit that
+became another is not seen. Around what is lost nothing is guessed: slices that were open there are ended there and say
+so, ends of what began there are left out, and so are events whose times cannot be known any more.
+"""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING
+
+from gputrace.reading import mendedlines, mendedpackets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
+    Mender = Callable[[IO[bytes], int, IO[bytes] | None, Container[int]], int]
+
+_MENDERS: dict[str, Mender] = {".pftrace": mendedpackets.mend, ".json": mendedlines.mend}
+
+
+def mend(path: str, length: int, suffix: str, to: Callable[[], IO[bytes]], numbers: Container[int]) -> int:
+    """Write what is good of the first ``length`` bytes of a shard to the file that ``to`` opens, if anything is bad.
+
+    Returns the bytes left out: 0, and nothing is opened, if all is good or the format is another's. ``numbers`` are the
+    shard numbers of its recording. Raises OSError.
+    """
+    mender = _MENDERS.get(suffix)
+    if mender is None:
+        return 0
+    with open(path, "rb") as shard:
+        if not mender(shard, length, None, numbers):
+            return 0
+        shard.seek(0)
+        with to() as mended:
+            return mender(shard, length, mended, numbers)

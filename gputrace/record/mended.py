@@ -1,0 +1,49 @@
+"""Shards that hold damage in their middle: what is good of them is written beside them and taken in their place.
+
+It knows no format: whoever does, mends.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+
+from gputrace.counts import Counts
+from gputrace.record.join import whole
+from gputrace.record.salvage import Salvaged, private
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+    from typing import IO
+
+    from gputrace.model import Exporter
+    from gputrace.shards import ShardFolder
+
+    #: `gputrace.reading.mending.mend`.
+    Mend = Callable[[str, int, str, Callable[[], IO[bytes]], Container[int]], int]
+
+
+def mend_all(folder: ShardFolder, exporter: type[Exporter], salvaged: dict[int, Salvaged], mend: Mend) -> None:
+    """Mend what needs it, and say so in ``folder.damage`` and ``salvaged``. Raises OSError."""
+    numbers = folder.numbers()
+    for number in numbers:
+        path, to = folder.shard_path(number), f"{folder.path}/{number}.mended"
+        tail = salvaged.get(number)
+        length = os.path.getsize(path) if tail is None else tail.length
+        lost = mend(path, length, folder.suffix, partial(_opened, to), {*numbers})
+        wrote = folder.report(number).get("shard_bytes", 0)
+        if not lost or (tail is None and _is_torn(path, exporter, length - lost, wrote)):
+            continue
+        also = ", nor what was in its ring" if tail is not None and tail.tail else ""
+        folder.damage[f"{number}.shard"] = f"is damaged, and {lost:,} of its {length:,} bytes cannot be used{also}"
+        salvaged[number] = Salvaged(os.path.getsize(to), 0, Counts(), path=to)
+
+
+def _opened(path: str) -> IO[bytes]:
+    return open(path, "wb", opener=private)
+
+
+def _is_torn(path: str, exporter: type[Exporter], good: int, wrote: object) -> bool:
+    """Is nothing bad but the end, as a kill leaves it: beyond what the process ever said was written?"""
+    return good == whole(path, exporter) and (not isinstance(wrote, int) or wrote <= good)
