@@ -11,6 +11,7 @@ from gputrace.hot import _hot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, Final
 
     from gputrace.clock import Piece
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Windows made at once where there is none: one switch to the context serves them all.
 MADE_AT_ONCE: Final = 32
+#: Edges read in one call beside a slow disk.
+AHEAD: Final = 1 << 14
 _LEAST: Final = -(1 << 63)
 
 
@@ -62,6 +65,7 @@ class CompiledDeviceTrace(DeviceTrace):
     """See `DeviceTrace`."""
 
     lines: list[CompiledLine]
+    reads_on = True
 
     def __init__(self, device: Device, around: Surroundings, writing: Writing) -> None:
         super().__init__(device, around)
@@ -106,6 +110,12 @@ class CompiledDeviceTrace(DeviceTrace):
 
     def mark(self) -> None:
         _hot.mark([line.queue for line in self.lines])
+
+    def read_on(self, hurry: Callable[[], bool]) -> None:
+        if self.lost is None and any(line.unread for line in self.lines):
+            self.mark()
+            while self._look(AHEAD, hurry, False) and not hurry():
+                pass
 
     def _new_line(self, stream: Stream, order: int) -> CompiledLine:
         def open_lane(index: int) -> Any:

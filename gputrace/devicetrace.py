@@ -110,6 +110,8 @@ class DeviceTrace:
     had, and `queue`, when a stream is new; everything else is the collector's.
     """
 
+    reads_on = False  #: does `read_on` do anything?
+
     def __init__(self, device: Device, around: Surroundings) -> None:
         self.device = device
         self.pool = EventPool(device)
@@ -208,6 +210,21 @@ class DeviceTrace:
         """
         if not (self.open or any(line.unread or line.waiting or line.ended for line in self.lines)):
             return False
+        more = self._look(most, hurry, last)
+        if self.lost is not None:
+            self._read_lost(self.lost)
+            last = True
+        more |= self._place(most, last)
+        self._drop_ended()
+        return more
+
+    def read_on(self, hurry: Callable[[], bool]) -> None:
+        """Take anchors and read what the device has reached, drawing nothing: its windows can be used again, and a
+        program that goes on beside a slow disk finds them as warm as ever. Raises nothing of the device's.
+        """
+
+    def _look(self, most: int, hurry: Callable[[], bool], last: bool) -> bool:
+        """Take an anchor if one is due, and read. True if there is more to read right away."""
         more = False
         try:
             with self.device.active(), self.anchoring.lock:
@@ -224,11 +241,6 @@ class DeviceTrace:
                         self._ask_if_lost()
         except DeviceError as error:
             self.lose(str(error))
-        if self.lost is not None:
-            self._read_lost(self.lost)
-            last = True
-        more |= self._place(most, last)
-        self._drop_ended()
         return more
 
     def _anchor_due(self) -> bool:

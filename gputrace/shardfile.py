@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from typing import Final
 
 _APPEND: Final = os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
-#: More than this is not kept until the next flush.
-KEPT_BYTES: Final = 1 << 18
+#: More than this is not kept until the next flush, when others may do the collector's work beside a slow disk.
+KEPT_BYTES: Final = 1 << 22
 #: More than this is not kept however long no descriptor can be had.
 MOST_KEPT_BYTES: Final = 1 << 24
 

@@ -112,6 +112,12 @@ class Tracer:
         self._lock = RLock()  # around what the program's threads do when a stream or a pool is new
         self._cycle_lock = RLock()  # around a collector's cycle: one at a time
         self._collector = Collector(self.cycle)
+        #: Held by whoever works on the devices. While the collector waits for the disk, which may take seconds, another
+        #: thread reads on for it: it must not take what the collector has not drawn the host's side of, so it reads and
+        #: draws nothing.
+        self._devices_lock = RLock()
+        self._disk_busy = False
+        self._reader = Collector(self._read_on)
         #: The locks that each fork under way holds, by its thread: other threads may fork too, and a signal's handler
         #: inside a fork's own hooks.
         self._forks: list[tuple[int, list[Any]]] = []
@@ -185,6 +191,7 @@ class Tracer:
         patience_s = deadline_s + STUCK_S
         if not self._collector.finish(lambda: self._end(deadline_s), self._interrupt, self._progress, patience_s):
             self.regions.end()
+            self._reader.dismiss()
             self._abandoned = self._finished = True  # whenever the collector comes back, it is no part of what goes on
             self.tell(f"gave up at the end: nothing moved for {patience_s:g} s, and the last slices may be missing")
             self._report()
@@ -193,6 +200,7 @@ class Tracer:
         if not self._finished:
             self.regions.end()
             self._sampler.close()
+            self._reader.stop(FORK_DEADLINE_S)
         with self._cycle_lock:
             if self._finished:
                 self._let_go()
@@ -225,12 +233,13 @@ class Tracer:
         self._forks.append((get_ident(), held))
         self.regions.stop_timer()
         self._sampler.stop()
+        self._reader.stop(FORK_DEADLINE_S)
         try:
             self._host.set_hurried(True)
             self._collector.stop(FORK_DEADLINE_S)
         finally:
             self._host.set_hurried(False)
-        for lock in (self._cycle_lock, self._lock):
+        for lock in (self._cycle_lock, self._devices_lock, self._lock):
             if lock.acquire(timeout=FORK_DEADLINE_S):
                 held.append(lock)
 
@@ -358,7 +367,7 @@ class Tracer:
                 self._collect(CHUNK, self._collector.hurry)
                 if self._finished:
                     return  # given up meanwhile
-                self._write_out()
+                self._write_out(read_on=True)
                 self._tick_profilers()
                 self._report_now_and_then()
             except Exception as error:
@@ -376,14 +385,26 @@ class Tracer:
 
     def _collect(self, most: int, hurry: Callable[[], bool], *, last: bool = False) -> None:
         """Take what was handed over, ``most`` edges at a time. Once ``hurry()`` says so, leave the rest for later."""
-        for device in self._devices_now():
-            device.mark()
-        if not self._host.collect(most, hurry, lambda: self._pause(most)):
-            return  # a window's beginning may be among what is left: no stream may go on before it
-        for device in self._devices_now():
-            while device.collect(most, hurry, last=last) and not hurry():
-                self._write_out()
-                self._pause(most)
+        with self._devices_lock:
+            for device in self._devices_now():
+                device.mark()
+            if not self._host.collect(most, hurry, lambda: self._pause(most)):
+                return  # a window's beginning may be among what is left: no stream may go on before it
+            for device in self._devices_now():
+                while device.collect(most, hurry, last=last) and not hurry():
+                    self._draw()
+                    self._pause(most)
+
+    def _read_on(self) -> None:
+        """Beside a disk that keeps the collector waiting: read what the devices reach. Raises nothing."""
+        if self._disk_busy and self._devices_lock.acquire(blocking=False):
+            try:
+                for device in self._devices_now():
+                    device.read_on(lambda: not self._disk_busy or self._reader.hurry())
+            except Exception as error:
+                self._break(error)
+            finally:
+                self._devices_lock.release()
 
     def _thread_ended(self, number: int) -> None:
         """A thread that opened spans is gone, and its default streams with it."""
@@ -397,14 +418,29 @@ class Tracer:
         if most == CHUNK:
             sleep(PAUSE_S)
 
-    def _write_out(self) -> None:
+    def _draw(self) -> None:
+        """Hand what the devices' slices came to to the exporter."""
         for device in self._devices_now():
             device.flush(self._tracks.write)
-        if self._exporter is not None and self._file is not None:
-            self._draw_given()
-            self._host.before_flush(self._file)
+
+    def _write_out(self, *, read_on: bool = False) -> None:
+        """Write what is drawn. ``read_on``: the devices may be read meanwhile, as nothing more is drawn until the next
+        cycle, which takes the host's side of it first.
+        """
+        with self._devices_lock:
+            self._draw()
+        if self._exporter is None or self._file is None:
+            return
+        self._draw_given()
+        self._host.before_flush(self._file)
+        if read_on and any(device.reads_on for device in self._devices_now()):
+            self._reader.start()
+        self._disk_busy = read_on
+        try:
             self._exporter.flush()
-            self._host.after_flush(self._file)
+        finally:
+            self._disk_busy = False
+        self._host.after_flush(self._file)
 
     def _devices_now(self) -> list[DeviceTrace]:
         return list(self._devices.values())
@@ -455,9 +491,10 @@ class Tracer:
 
     def _finish(self) -> None:
         try:
-            for device in self._devices_now():
-                self.counts.unfinished += device.open_spans
-                device.close()
+            with self._devices_lock:
+                for device in self._devices_now():
+                    self.counts.unfinished += device.open_spans
+                    device.close()
             self.counts.unfinished += self._host.open_spans
             self._tell_trouble()
             if self._exporter is not None and self._file is not None:
@@ -520,6 +557,7 @@ class Tracer:
         self._broken = True
         hot.switch_off()
         self._collector.dismiss()
+        self._reader.dismiss()
         kind = type(error).__name__
         self.tell(f"tracing of process {self.pid} stopped: {kind}: {error}")
         self._report()
