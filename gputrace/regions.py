@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: The name of the counter that shows what was recorded: 1 while it was, 0 while it was not.
 RECORDED: Final = "gputrace recorded"
+#: The name of the instant at the end of each step that was counted; its arg "number" says of which.
+STEP: Final = "gputrace.step"
 #: The longest that the clock is not looked at while a region is awaited.
 LONGEST_WAIT_S: Final = 3600.0
 FORK_DEADLINE_S: Final = 2.0
@@ -60,13 +62,21 @@ class Region:
 
 class Regions:
     """Decides for one process. ``switch(on)`` is called when the answer changes, and at most one call runs at a time;
-    ``draw(name, host time in ns, value)`` takes the counter. Methods raise nothing of their own.
+    ``draw(name, host time in ns, value)`` takes the counter, ``mark(number)`` the end of a step, on this thread.
+    Methods raise nothing of their own.
     """
 
-    def __init__(self, region: Region, switch: Callable[[bool], None], draw: Callable[[str, int, int], None]) -> None:
+    def __init__(
+        self,
+        region: Region,
+        switch: Callable[[bool], None],
+        draw: Callable[[str, int, int], None],
+        mark: Callable[[int], None],
+    ) -> None:
         self.region = region
         self._switch = switch
         self._draw = draw
+        self._mark = mark
         self._lock = RLock()  # a signal's handler may come here from within
         self._on = True
         self._paused = False
@@ -118,9 +128,14 @@ class Regions:
                 self._count(self.steps + 1)
 
     def _count(self, steps: int) -> None:
+        # The step that ends may be the last that is recorded, and the one that begins the first: either has both marks.
+        if was_on := self.on:
+            self._mark(steps - 1)
         self.steps = steps
         if self.region.first_step is not None:
             self._decide()
+        if self.on and not was_on:
+            self._mark(steps - 1)
 
     def pause(self) -> None:
         with self._lock:

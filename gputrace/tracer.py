@@ -19,7 +19,7 @@ from gputrace.errors import UsageError
 from gputrace.fence import let_through
 from gputrace.masking import mask
 from gputrace.model import Exporter, Process
-from gputrace.regions import Region, Regions
+from gputrace.regions import STEP, Region, Regions
 from gputrace.sampling import Sampler
 from gputrace.shardfile import ShardFile
 from gputrace.tracks import Counters, Tracks
@@ -99,7 +99,7 @@ class Tracer:
         self._tracks = Tracks(self._open_exporter)
         self._given: deque[tuple[str, int, int | float, str, Device | None]] = deque(maxlen=MOST_GIVEN)
         self._counters: dict[int, Counters] = {}  # by device; our own
-        self.regions = Regions(Region(folder.options, folder.recording.base_ns), _switch, self.give)
+        self.regions = Regions(Region(folder.options, folder.recording.base_ns), _switch, self.give, _mark_step)
         period_ns = int(folder.options.get("counters_ns", 0))  # type: ignore[arg-type]
         self._sampler = Sampler(period_ns, self.give, self._gpus, self._is_recording, self.tell)
         self._exporter: Exporter | None = None
@@ -597,6 +597,10 @@ def _switch(on: bool) -> None:
         hot.resume()
     else:
         hot.pause()
+
+
+def _mark_step(number: int) -> None:
+    hot.instant(STEP, number=number)
 
 
 def start_from_environment() -> Tracer | None:

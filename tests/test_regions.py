@@ -12,7 +12,7 @@ import pytest
 
 import gputrace
 from gputrace import regions, tracer
-from gputrace.regions import RECORDED, Region, Regions
+from gputrace.regions import RECORDED, STEP, Region, Regions
 from tests.hot.twin import records
 from tests.recorded import EXPORTERS, Run, recording
 
@@ -21,7 +21,12 @@ SECOND = 10**9
 
 
 def names(run: Run) -> list[str | None]:
-    return [each.name for each in run.host]
+    return [each.name for each in run.host if each.name != STEP]
+
+
+def marks(run: Run) -> list[int]:
+    """The steps whose end is marked, in order."""
+    return [each.args["number"] for each in run.host if each.name == STEP]
 
 
 def recorded(run: Run) -> list[float]:
@@ -121,7 +126,31 @@ def test_steps_are_counted_from_0(
                 pass
             gputrace.step()
     assert names(run) == expected
+    # Of the steps that are recorded the ends, and of the one before the first: it is where the first begins.
+    ends = [int(each) for each in expected]
+    assert marks(run) == ([ends[0] - 1] if ends and ends[0] else []) + ends
     assert bool(run.report["missed"]) == (not expected)
+
+
+@everywhere
+def test_a_step_is_marked_on_its_thread_whatever_is_asked_for(tmp_path: Path, suffix: str) -> None:
+    with recording(tmp_path, suffix=suffix) as run:
+        for _ in range(3):
+            gputrace.step()
+        gputrace.pause()
+        gputrace.step()
+        gputrace.resume()
+        gputrace.step()
+        thread = threading.Thread(target=gputrace.step, name="worker")
+        thread.start()
+        thread.join()
+    assert [(each.args["number"], each.track[-1].split()[0]) for each in run.host] == [
+        (0, "MainThread"),
+        (1, "MainThread"),
+        (2, "MainThread"),
+        (4, "MainThread"),
+        (5, "worker"),
+    ]
 
 
 def test_a_resume_does_not_leave_the_region(tmp_path: Path) -> None:
@@ -138,6 +167,7 @@ def test_a_resume_does_not_leave_the_region(tmp_path: Path) -> None:
         with gputrace.span("2"):
             pass
     assert names(run) == ["1"]
+    assert marks(run) == [1]  # where it began, nothing was recorded
 
 
 def test_a_forked_child_goes_on_as_its_parent_was(tmp_path: Path) -> None:
@@ -159,6 +189,7 @@ def test_a_forked_child_goes_on_as_its_parent_was(tmp_path: Path) -> None:
         with gputrace.span("parent 1"):
             pass
     assert sorted(map(str, names(run))) == ["child", "parent 1"]
+    assert marks(run) == [0]
 
 
 def test_ranges_count_over_threads_and_in_forked_children(tmp_path: Path) -> None:
@@ -223,7 +254,8 @@ class Watched:
         self.now = 100 * SECOND
         self.said: list[bool] = []
         self.drawn: list[tuple[int, int]] = []
-        self.regions = Regions(Region(options, self.now), self.said.append, self._draw)
+        self.marked: list[int] = []
+        self.regions = Regions(Region(options, self.now), self.said.append, self._draw, self.marked.append)
 
     def _draw(self, name: str, ts_ns: int, value: int) -> None:
         assert name == RECORDED

@@ -1,4 +1,8 @@
-"""A program's steps: how long the host took for each, and the windows launched in it."""
+"""A program's steps: how long the host took for each, and the windows launched in it.
+
+They are the slices that are called as steps are; on a thread that has none, what `marks` finds between the calls of
+`gputrace.step()`.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gputrace.analysis.marks import marked
 from gputrace.analysis.places import HOST
 from gputrace.analysis.statistics import union
+from gputrace.regions import STEP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,14 +25,15 @@ if TYPE_CHECKING:
     from gputrace.table.columns import Flags, Ids, Ints
     from gputrace.table.trace import Trace
 
-#: What steps are called: by people, and by PyTorch's profiler.
-NAMES = ("step", "ProfilerStep#*", "train_step", "training_step", "iteration")
+#: What steps are called: by people, by PyTorch's profiler, and by `gputrace.step()`.
+NAMES = ("step", "ProfilerStep#*", "train_step", "training_step", "iteration", STEP)
 
 
 @dataclass
 class Step:
     """``gpu_busy_ns`` is how long any window launched in it ran, ``windows`` how many they are: 0 where no arrow tells.
-    ``wait_ns`` is what its thread waited for devices meanwhile. ``args`` are its slice's.
+    ``wait_ns`` is what its thread waited for devices meanwhile. ``args`` are its slice's, or its "number" as
+    `gputrace.step()` counts.
     """
 
     place: str
@@ -42,45 +49,72 @@ class Step:
 
 
 def steps(
-    trace: Trace, of_track: Ids, places: list[Place], devices: Devices, waiting: Flags, names: Sequence[str] = NAMES
+    trace: Trace,
+    whole: Trace,
+    of_track: Ids,
+    places: list[Place],
+    devices: Devices,
+    waiting: Flags,
+    names: Sequence[str] = NAMES,
 ) -> list[Step]:
-    """The outermost host slices of such names that ended, by thread and time. ``waiting`` says which slices wait."""
+    """The outermost host slices of such names that ended, and calls of `gputrace.step()`, by thread and time.
+
+    ``whole`` is the trace that ``trace`` is a part of. ``waiting`` says which slices wait.
+    """
     slices = trace.slices
     place = of_track[slices.track_id]
     host = np.array([each.side == HOST for each in places], np.bool_)
     texts = slices.strings.texts.tolist()
     like = np.array([any(fnmatch.fnmatchcase(text, name) for name in names) for text in texts], np.bool_)
-    if not len(slices):
-        return []
-    chosen = like[slices.name_id] & host[place] & ~slices.unfinished
+    chosen = like[slices.name_id] & host[place] & ~slices.unfinished if len(slices) else np.zeros(0, np.bool_)
+    called = any(fnmatch.fnmatchcase(STEP, name) for name in names)
+    marks = marked(trace, whole, of_track, places) if called else {}
+    named = set(np.unique(place[chosen]).tolist())
     found: list[Step] = []
-    source, target = devices.arrows()
-    for number in np.unique(place[chosen]).tolist():
+    for number in sorted(named | marks.keys()):
         here = place == number
-        rows = _outermost(np.flatnonzero(chosen & here), slices.ts_ns, slices.end_ns)
-        begin, end = slices.ts_ns[rows], slices.end_ns[rows]
-        launched = here[source]
-        busy_ns, windows = _by_step(
-            begin, end, slices.ts_ns[source[launched]], slices.ts_ns[target[launched]], slices.end_ns[target[launched]]
-        )
-        waits = np.flatnonzero(waiting & here)
-        wait_ns, _ = _by_step(begin, end, slices.ts_ns[waits], slices.ts_ns[waits], slices.end_ns[waits])
-        for k, row in enumerate(rows.tolist()):
+        if number in named:
+            rows = _outermost(np.flatnonzero(chosen & here), slices.ts_ns, slices.end_ns)
+            begin, end = slices.ts_ns[rows], slices.end_ns[rows]
+            called_so = [slices.strings[id] for id in slices.name_id[rows].tolist()]
+            args = [slices.args[row] for row in rows.tolist()]
+        else:
+            between = marks[number]
+            begin = np.array([each.begin_ns for each in between], np.int64)
+            end = np.array([each.end_ns for each in between], np.int64)
+            called_so = ["step"] * len(between)
+            args = [{"number": each.number} for each in between]
+        figures = _figures(trace, devices, here, waiting, begin, end)
+        for k, (busy_ns, windows, wait_ns) in enumerate(figures):
             found.append(
                 Step(
                     places[number].label,
-                    slices.strings[int(slices.name_id[row])],
+                    called_so[k],
                     places[number].rank,
                     k,
                     int(begin[k]),
-                    int(slices.dur_ns[row]),
-                    int(busy_ns[k]),
-                    int(windows[k]),
-                    int(wait_ns[k]),
-                    slices.args[row],
+                    int(end[k] - begin[k]),
+                    busy_ns,
+                    windows,
+                    wait_ns,
+                    args[k],
                 )
             )
     return found
+
+
+def _figures(
+    trace: Trace, devices: Devices, here: Flags, waiting: Flags, begin: Ints, end: Ints
+) -> list[tuple[int, int, int]]:
+    """(how long the GPU was busy, windows, how long its thread waited) of each step; ``here`` are that one's slices."""
+    slices = trace.slices
+    source, target = devices.arrows()
+    launched = here[source]
+    source, target = source[launched], target[launched]
+    busy_ns, windows = _by_step(begin, end, slices.ts_ns[source], slices.ts_ns[target], slices.end_ns[target])
+    waits = np.flatnonzero(waiting & here)
+    wait_ns, _ = _by_step(begin, end, slices.ts_ns[waits], slices.ts_ns[waits], slices.end_ns[waits])
+    return list(zip(busy_ns.tolist(), windows.tolist(), wait_ns.tolist(), strict=True))
 
 
 def _outermost(rows: Ints, ts_ns: Ints, end_ns: Ints) -> Ints:

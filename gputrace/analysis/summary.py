@@ -129,7 +129,8 @@ class Summarizer:
         host = Host(trace, of_track, rows)
         found.waits += host.waits(options.waits)
         if options.by_step:
-            found.steps += steps(trace, of_track, rows, devices, host.waiting(options.waits), options.steps)
+            waiting = host.waiting(options.waits)
+            found.steps += steps(trace, whole, of_track, rows, devices, waiting, options.steps)
         return len(trace.slices)
 
     def summary(self) -> Summary:

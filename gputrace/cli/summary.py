@@ -118,7 +118,7 @@ def command(
 
 def _no_steps(summary: Summary, steps: tuple[str, ...]) -> str:
     if not steps:
-        return "no host span is called as steps are: name it by --step"
+        return "no host span is called as steps are, nor was gputrace.step() called twice: name spans by --step"
     names = list(dict.fromkeys(repr(row.name) for row in summary.spans if row.side == "host"))
     some = f": some are {', '.join(names[:_TOLD])}" if names else ""
     return f"no host span is named {' or '.join(map(repr, steps))}{some}"

@@ -165,7 +165,7 @@ def test_steps_that_are_not_there_are_told(tmp_path: Path) -> None:
     for arguments, told in (
         (["--step", "nope"], "no host span is named 'nope': some are "),
         (["--by", "step", "--step", "nope", "--step", "nor"], "no host span is named 'nope' or 'nor': some are "),
-        (["--by", "step", "--name", "forward"], "no host span is called as steps are: name it by --step"),
+        (["--by", "step", "--name", "forward"], "no host span is called as steps are, nor was "),
     ):
         done = run([*GPUTRACE, "summary", "trace.pftrace", *arguments], tmp_path)
         [line] = said(done.stderr)

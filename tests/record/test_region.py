@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gputrace.errors import UsageError
 from gputrace.record.region import calls_options, duration_in_ns, region_options
+from gputrace.regions import STEP
 from tests.engine import Engine, assert_clean, slices
 from tests.record.running import GPUTRACE, PYTHON, recording, run
 
@@ -156,7 +157,8 @@ def test_steps_of_a_program(tmp_path: Path, suffix: str) -> None:
     command = recording(PYTHON, "-c", STEPS, output=f"t{suffix}")
     done = run([*command[:4], "--steps", "2:4", *command[4:]], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert [each.name for each in slices(Engine(tmp_path / f"t{suffix}"))] == ["step 2", "step 3"]
+    names = [each.name for each in slices(Engine(tmp_path / f"t{suffix}"))]
+    assert names == [STEP, "step 2", STEP, "step 3", STEP]
 
 
 @pytest.mark.parametrize(
