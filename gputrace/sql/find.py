@@ -41,8 +41,8 @@ def open_engine(trace: str, named: str | None = None, tell: Callable[[str], None
     """The trace at ``trace`` (whatever the trace processor reads, gzipped or not), loaded and ready to be asked.
 
     ``named`` is the path or name of a trace processor, `WASM`, or None to look for one. ``tell`` is given a line when
-    one takes its time to be fetched. Raises `InputError` if the file cannot be read, `EngineError` if no trace
-    processor is here or it cannot read the trace.
+    one takes its time to be fetched, and one for what of a torn file cannot be read; all else of it is loaded. Raises
+    `InputError` if the file cannot be read, `EngineError` if no trace processor is here or it cannot read the trace.
     """
     refuse_folder(trace)
     try:
@@ -52,9 +52,12 @@ def open_engine(trace: str, named: str | None = None, tell: Callable[[str], None
     with file:
         if not os.fstat(file.fileno()).st_size and os.path.isfile(to_open(trace)):
             raise InputError(trace, 0, "is empty")
+        from gputrace.reading.torn import is_torn, readable
+
         machine = find_machine(named, tell)
         try:
-            return Engine(machine, _pieces(trace, file.read), trace)
+            pieces = readable(trace, tell) if is_torn(trace) else _pieces(trace, file.read)
+            return Engine(machine, pieces, trace)
         except BaseException as error:
             machine.close()
             if isinstance(error, InputError):
