@@ -47,7 +47,7 @@ def measure_each(module: str, known: dict[str, Peer], rounds: int) -> list[Row]:
     """Each peer by ``python -m tests.benchmarks.MODULE NAME ROUNDS``, ours once a twin."""
     rows: list[Row] = []
     for name in known:
-        for each in reversed(twins()) if name == OURS else ("",):
+        for each in reversed(twins()) if known[name].what.startswith(OURS) else ("",):
             with using(each):
                 rows += rows_of(in_child(module, name, str(rounds), null=1))
     return rows
@@ -135,6 +135,18 @@ def gputrace_span(folder: Path) -> Iterator[Traced]:
 
 
 @contextlib.contextmanager
+def gputrace_call(folder: Path) -> Iterator[Traced]:
+    import gputrace
+
+    stack = contextlib.ExitStack()
+
+    def on() -> None:
+        stack.enter_context(gputrace.trace(folder / "calls.pftrace", "host", instrument=["python.calls"]))
+
+    yield Traced(calls(), on, stack.close)
+
+
+@contextlib.contextmanager
 def viztracer_call(folder: Path) -> Iterator[Traced]:
     from viztracer import VizTracer
 
@@ -219,6 +231,7 @@ def build_cupti(user: Path, folder: Path) -> None:
 
 TRACERS = {
     OURS: Peer("gputrace, a host-only span", gputrace_span),
+    "calls": Peer("gputrace, a call traced by `--python`", gputrace_call),
     "viztracer": Peer("viztracer, a traced call", viztracer_call),
     "log_event": Peer("viztracer, `log_event`", viztracer_event),
     "trace0": Peer("trace0, a traced call", trace0_call, "Python 3.13 and later"),
