@@ -249,6 +249,7 @@ class _Lane:
         self.open: list[_Open] = []
         self._exporter = exporter
         self._edges: Edges = []
+        self._begun: list[_Open] = []  # whose edges are among these
 
     def put(self, edge: list[Any]) -> None:
         self._edges.append(edge)
@@ -259,8 +260,9 @@ class _Lane:
         if self._edges:
             self._exporter.write(self.track, self._edges)  # type: ignore[arg-type]
             self._edges = []
-            for each in self.open:
+            for each in self._begun:
                 each.edge = None
+            self._begun = []
 
     def settle(self, ns: int) -> None:
         """End what ended by ``ns``."""
@@ -274,7 +276,9 @@ class _Lane:
 
     def begin(self, ns: int, name: str, args: Any, end_ns: int | None, flow: int = 0) -> None:
         edge = [ns, BEGIN, name, args, flow, 0]
-        self.open.append(_Open(edge, end_ns))
+        begun = _Open(edge, end_ns)
+        self.open.append(begun)
+        self._begun.append(begun)
         self.put(edge)
 
     def end(self, ns: int, args: Any) -> bool:
