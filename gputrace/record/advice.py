@@ -35,7 +35,7 @@ def _reason(summary: Summary) -> str:
         )
     if summary.started:
         return _without_spans(summary)
-    flag = _isolating_option(summary.command)
+    flag = isolating_option(summary.command)
     if flag:
         return (
             f"{os.path.basename(summary.command[0])} was started with -{flag}, {_ISOLATING[flag]}: it is traced only "
@@ -75,7 +75,7 @@ def _processes(count: int) -> str:
     return "one Python process" if count == 1 else f"{count} Python processes"
 
 
-def _isolating_option(command: Sequence[str]) -> str:
+def isolating_option(command: Sequence[str]) -> str:
     """The option, one of I, E and S, that keeps a Python command from importing our `sitecustomize`; else ""."""
     if not command or not os.path.basename(command[0]).startswith(("python", "pypy")):
         return ""

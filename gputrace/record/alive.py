@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 
+from gputrace.record.advice import isolating_option
 from gputrace.record.environment import FOLDER_VARIABLE
 from gputrace.shards import process_image
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from gputrace.shards import ShardFolder
 
 _POLL_S = 0.01
+#: A Python is at its first line within this, on the busiest machine; one that has no shard by then will never have one.
+_YOUNG_S = 5.0
+#: So long after the command, what it has forked becomes the Python that it is to be.
+_EXEC_S = 0.1
 
 
 def writers(folder: ShardFolder) -> set[int]:
@@ -36,14 +41,43 @@ def writers(folder: ShardFolder) -> set[int]:
     }
 
 
-def wait_for_writers(folder: ShardFolder, timeout_s: float) -> None:
-    """Wait until none may write any more, but not longer."""
-    end_s = time.monotonic() + timeout_s
+def wait_for_writers(folder: ShardFolder, timeout_s: float) -> list[str]:
+    """Wait until none may write any more, nor is about to, but not longer.
+
+    Returns the names of Pythons that were on their way to their first line and ended before it: else nobody tells.
+    """
+    now_s = time.monotonic()
+    end_s, exec_s = now_s + timeout_s, now_s + _EXEC_S
+    seen: dict[str, str] = {}  # names of Pythons without a shard
     try:
-        while writers(folder) and time.monotonic() < end_s:
+        coming = starting(folder)
+        while True:
+            traced = {_process(image) for _, image in folder.writers()}
+            runs = {process: pid for process, pid in coming.items() if _process(process_image(pid)) == process}
+            seen |= {process: name(pid) for process, pid in runs.items() if is_python(pid)}
+            coming = {
+                process: pid
+                for process, pid in runs.items()
+                if process not in traced and (process in seen or time.monotonic() < exec_s)
+            }
+            if (not coming and not writers(folder)) or time.monotonic() > end_s:
+                return [named for process, named in seen.items() if process not in traced and process not in coming]
             time.sleep(_POLL_S)
     except OSError:
-        pass  # the folder is gone or cannot be read: whoever reads it next says so
+        return []  # the folder is gone or cannot be read: whoever reads it next says so
+
+
+def starting(folder: ShardFolder) -> dict[str, int]:
+    """The processes that began a moment ago under the recording and have no shard, with their pids: Pythons on their
+    way to their first line, and what may yet become one. One that leaves gputrace out is none (-I, -E, -S).
+    """
+    traced = {_process(image) for _, image in folder.writers()}
+    found = {_process(image): pid for pid in heirs(folder) if (image := process_image(pid)) and _is_young(image)}
+    return {
+        process: pid
+        for process, pid in found.items()
+        if process not in traced and not isolating_option([os.fsdecode(part) for part in _proc(pid, "cmdline")])
+    }
 
 
 def heirs(folder: ShardFolder) -> set[int]:
@@ -76,6 +110,13 @@ def pid_of(image: str) -> int:
 def _process(image: str) -> str:
     """The pid and start in what `process_image` says: exec leaves both."""
     return " ".join(image.split(" ", 2)[:2])
+
+
+def _is_young(image: str) -> bool:
+    """Did the process begin no longer than a moment ago?"""
+    start = image.split(" ")[1]
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - int(start) / os.sysconf("SC_CLK_TCK")
+    return age_s < _YOUNG_S
 
 
 def _program(arguments: list[str]) -> str:

@@ -126,9 +126,14 @@ def finish_recording(session: Session, progress: Progress | None = None, recount
     processes left is counted by ``recount``; without it, their own last counts are all there is. Raises `OutputError`
     if the trace cannot be written: the shards are kept then, and the error says where.
     """
-    alive.wait_for_writers(session.folder, _GRACE_S)
+    lost = alive.wait_for_writers(session.folder, _GRACE_S)
     session.take_snapshot()
-    return _finish(session.folder, session.output, session.format, session.exporter, progress, recount)
+    summary = _finish(session.folder, session.output, session.format, session.exporter, progress, recount)
+    summary.told += [
+        f"process {named} was started as the command ended, and is not in the trace: it was over before its first line"
+        for named in lost
+    ]
+    return summary
 
 
 def recover(
@@ -241,6 +246,7 @@ def _finish(
         summary.path, summary.size = output, size
     # Asked again: a process that ran may have started another, and some end while the trace is written.
     running |= alive.writers(folder)
+    running |= {pid for pid in alive.starting(folder).values() if alive.is_python(pid)}
     if not running and (not summary.started or "writers" in folder.damage):
         # On its way to its first line, a Python process has no shard yet. This looks at every process there is.
         heirs = alive.heirs(folder)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -153,3 +155,89 @@ def test_names() -> None:
         assert alive._program(line) == name
     assert alive.name(os.getpid()).startswith(f"{os.getpid()} (")
     assert alive.name(0) == "0 (ended since)"
+
+
+def stopped_child(command: str) -> int:
+    """The pid of the process that is stopped, and runs ``command``; waits for it."""
+    for _ in range(3000):
+        for name in filter(str.isdecimal, os.listdir("/proc")):
+            try:
+                state = Path(f"/proc/{name}/stat").read_text().rpartition(") ")[2][:1]
+                line = Path(f"/proc/{name}/cmdline").read_bytes()
+            except OSError:
+                continue
+            if state == "T" and command.encode() in line:
+                return int(name)
+        time.sleep(0.01)
+    raise AssertionError("it never stopped")
+
+
+LAST = """
+import gputrace, os, subprocess, sys
+null = subprocess.DEVNULL
+with gputrace.span("parent"):
+    pass
+subprocess.Popen([sys.executable, *{options}, "-c", {child!r}], stdin=null, stdout=null, stderr=null)
+{then}
+"""
+UNTIL_STOPPED = "while not os.path.exists('stop'): time.sleep(.01)"
+CHILD = "import gputrace\nwith gputrace.span('child'): pass"
+
+
+@pytest.mark.parametrize("then", ["", "os._exit(0)", "sys.exit(3)"], ids=["return", "os._exit", "sys.exit"])
+def test_a_child_that_is_started_as_the_command_ends_is_in_the_trace(tmp_path: Path, then: str) -> None:
+    (tmp_path / "my.py").write_text(LAST.format(options=[], child=CHILD, then=then))
+    result = run(recording(PYTHON, "my.py", output="x.json"), tmp_path)
+    assert result.returncode == (3 if then == "sys.exit(3)" else 0)
+    text = (tmp_path / "x.json").read_text()
+    assert '"parent"' in text
+    assert '"child"' in text
+    assert b"still runs" not in result.stderr
+    assert left_behind(tmp_path) == []
+
+
+def test_one_that_a_shell_starts_is_too(tmp_path: Path) -> None:
+    (tmp_path / "my.py").write_text(CHILD)
+    result = run(recording("sh", "-c", f"{PYTHON} my.py & exit 0", output="x.json"), tmp_path)
+    assert '"child"' in (tmp_path / "x.json").read_text(), result.stderr
+
+
+def test_one_that_runs_on_is_told(tmp_path: Path) -> None:
+    child = (
+        f"{CHILD}\nopen('ready', 'w').write(str(os.getpid()))\n" + "while not os.path.exists('stop'): time.sleep(.01)"
+    )
+    (tmp_path / "my.py").write_text(LAST.format(options=[], child=f"import os, time\n{child}", then=""))
+    result = run(recording(PYTHON, "my.py", output="x.json"), tmp_path)
+    pid = wait_for(tmp_path / "ready")
+    assert f"process {pid} (python".encode() in result.stderr
+    (folder,) = left_behind(tmp_path)
+    (tmp_path / "stop").touch()
+    wait_until_gone(int(pid))
+    assert run([*GPUTRACE, "merge", folder, "-o", "x.json"], tmp_path).returncode == 0
+    assert '"child"' in (tmp_path / "x.json").read_text()
+
+
+def test_one_that_is_over_before_its_first_line_is_told(tmp_path: Path) -> None:
+    """Killed on its way: stopped while it was no more than started, so that no line of it can have run."""
+    then = "import signal; os.kill(child.pid, signal.SIGSTOP); os._exit(0)"
+    program = LAST.format(options=[], child=f"{CHILD} # {tmp_path}", then=then).replace(
+        "subprocess.Popen", "child = subprocess.Popen"
+    )
+    (tmp_path / "my.py").write_text(program)
+    with start(recording(PYTHON, "my.py", output="x.json"), tmp_path, stderr=subprocess.PIPE) as launcher:
+        pid = stopped_child(str(tmp_path))
+        os.kill(pid, signal.SIGKILL)
+        _, said = launcher.communicate(timeout=30)
+    assert f"process {pid} (python".encode() in said
+    assert b"was started as the command ended, and is not in the trace: it was over before its first line" in said
+    assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize("option", ["-I", "-S", "-E"])
+def test_one_that_leaves_gputrace_out_is_not_waited_for(tmp_path: Path, option: str) -> None:
+    child = f"import os, time\n{UNTIL_STOPPED}"
+    (tmp_path / "my.py").write_text(LAST.format(options=[option], child=child, then=""))
+    result = run(recording(PYTHON, "my.py", output="x.json"), tmp_path)
+    (tmp_path / "stop").touch()
+    assert b"still runs" not in result.stderr
+    assert left_behind(tmp_path) == []
