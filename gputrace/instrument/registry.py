@@ -58,6 +58,7 @@ PATCHES: Final[dict[str, Patch]] = {
         Patch("torch.ranges", "torch", f"{_TORCH}.ranges:ranges"),
         Patch("triton.launches", "triton", f"{_KERNELS}.triton:launches"),
         Patch("cuda.core", "cuda.core", f"{_KERNELS}.cuda_core:work"),
+        Patch("numba.launches", "numba.cuda.dispatcher", f"{_KERNELS}.numba:launches"),
         Patch("nvtx.ranges", "nvtx", "gputrace.instrument.nvtx_ranges:ranges"),
         Patch("python.gc", "sys", "gputrace.instrument.gc_pauses:pauses", default=False),
         Patch("python.calls", "sys", "gputrace.instrument.python_calls:calls", default=False),

@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import sys
 
+from gputrace.fence import let_through
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
     from gputrace.instrument.site import Site
 
@@ -16,6 +19,16 @@ if TYPE_CHECKING:
 def by_dimension(sizes: Iterable[object]) -> str:
     """A grid or a block as text: "4x1x1"."""
     return "x".join(map(str, sizes))
+
+
+def handle_of(stream: Any) -> int | None:
+    """A stream's handle, by the protocol of cuda.core; None for what is no stream, as the framework itself will say."""
+    try:
+        handle: int = stream.__cuda_stream__()[1]
+        return handle
+    except Exception as error:
+        let_through(error)
+        return None
 
 
 def beside_torch(site: Site) -> None:

@@ -105,11 +105,21 @@ EXPORT CUresult cuKernelGetName(const char **name, Handle kernel) {
     return name_of(name, kernel);
 }
 
-EXPORT CUresult cuFuncGetAttribute(int *value, int attribute, Handle function) {
+static CUresult attribute_of(int *value, int attribute, Handle handle) {
     enum { MAX_THREADS_PER_BLOCK = 0 };
-    ENTER(cuFuncGetAttribute);
     *value = attribute == MAX_THREADS_PER_BLOCK ? 1024 : 0;
-    return object_find(FUNCTION, function) ? SUCCESS : INVALID_HANDLE;
+    return object_find(FUNCTION, handle) ? SUCCESS : INVALID_HANDLE;
+}
+
+EXPORT CUresult cuFuncGetAttribute(int *value, int attribute, Handle function) {
+    ENTER(cuFuncGetAttribute);
+    return attribute_of(value, attribute, function);
+}
+
+EXPORT CUresult cuKernelGetAttribute(int *value, int attribute, Handle kernel, CUdevice device) {
+    ENTER(cuKernelGetAttribute);
+    (void)device;
+    return attribute_of(value, attribute, kernel);
 }
 
 EXPORT CUresult cuFuncSetAttribute(Handle function, int attribute, int value) {
