@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gputrace.annotation import annotate
     from gputrace.api import device, trace
-    from gputrace.control import pause, resume, step
+    from gputrace.control import dump, pause, resume, step
     from gputrace.measurement import Measurement, Placement, Reading, TimingMethod
     from gputrace.profiler import EventProfiler, TimestampProfiler
     from gputrace.table.read import read
@@ -36,6 +36,7 @@ __all__ = [
     "annotate",
     "counter",
     "device",
+    "dump",
     "failure",
     "instant",
     "pause",
@@ -59,6 +60,7 @@ _LATER = {
     "device": "gputrace.api",
     "read": "gputrace.table.read",
     "trace": "gputrace.api",
+    "dump": "gputrace.control",
     "pause": "gputrace.control",
     "resume": "gputrace.control",
     "step": "gputrace.control",

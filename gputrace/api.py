@@ -14,7 +14,7 @@ from gputrace import tracer
 from gputrace.errors import UsageError
 from gputrace.instrument.registry import choose
 from gputrace.record import recording
-from gputrace.record.region import counters_options
+from gputrace.record.region import counters_options, last_options
 from gputrace.record.tally import Summary
 
 TYPE_CHECKING = False
@@ -59,8 +59,9 @@ class trace:
     "simulated" or "host". ``max_size`` bounds what the process keeps of host spans that are not written yet, in bytes
     or like "64MB" (None: 32 MB); beyond it spans are not recorded, and counted. The pure twin keeps to a number of
     spans instead. ``instrument``: True for the patches that `gputrace record` applies to frameworks, too, False for
-    none, or their names. ``counters``: how often to read those of the process and of its GPUs, or "off". Starting
-    raises `UsageError` (unknown suffix, device or instrument, no size, no time, or something records already),
+    none, or their names. ``counters``: how often to read those of the process and of its GPUs, or "off". ``last``: keep
+    only so much of the end, like "30s", which `gputrace.dump` and SIGUSR2 have written meanwhile, too; None: all of it.
+    Starting raises `UsageError` (unknown suffix, device or instrument, no size, no time, or something records already),
     `OutputError` (the path cannot be written) and `NoDriver`. Stopping waits at most 10 s for the device, raises
     `OutputError` if the trace cannot be written, and returns a summary, also in ``summary``. Under ``gputrace record``
     the command's own recording goes on and this one writes nothing: the summary's path is empty.
@@ -74,12 +75,14 @@ class trace:
         max_size: int | str | None = None,
         instrument: bool | Iterable[str] = True,
         counters: str = "100ms",
+        last: str | None = None,
     ) -> None:
         self.path = os.fspath(path)
         self.device = device
         self.max_size = max_size
         self.instrument = instrument
         self.counters = counters
+        self.last = last
         self.summary: Summary | None = None
         self._session: recording.Session | None = None
         self._tracer: tracer.Tracer | None = None
@@ -100,7 +103,7 @@ class trace:
             raise UsageError("this process is being recorded already, by another gputrace.trace: stop it first")
         wanted = self.instrument
         instruments = choose() if wanted is True else choose(only=() if wanted is False else wanted)
-        options = counters_options(self.counters)
+        options = counters_options(self.counters) | last_options(self.last)
         with _Changing():
             session = recording.start_recording(
                 self.path, self.device, max_size=self.max_size, instruments=instruments, options=options
@@ -108,6 +111,7 @@ class trace:
             started = None
             try:
                 started = tracer.Tracer(session.folder, session.device, own=True)
+                started.write_dump = lambda number, now_ns: recording.dump_recording(session, number, now_ns)
                 started.start()
                 self._session, self._tracer, self.summary = session, started, None
                 atexit.register(self._at_exit)

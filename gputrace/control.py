@@ -1,4 +1,4 @@
-"""What a program may say about its own recording: a step is over, record no more, go on.
+"""What a program may say about its own recording: a step is over, record no more, go on, write what there is.
 
 It knows the tracer that records now, and nothing where none does.
 """
@@ -35,3 +35,13 @@ def resume() -> None:
     running = tracer.current()
     if running is not None:
         running.regions.resume()
+
+
+def dump() -> str:
+    """Have the last seconds, of all processes of the recording, written now, as ``--last`` keeps them; all goes on.
+
+    Returns the file's path: "trace.1.pftrace" for "trace.pftrace", then "trace.2.pftrace"; where `gputrace record`
+    writes it, it is there a moment later. "" where nothing records, or nothing keeps its last seconds. Raises nothing.
+    """
+    running = tracer.current()
+    return "" if running is None else running.dump()

@@ -13,6 +13,8 @@ It knows no trace format and no device. Its files, all private to the user::
     N.shard      what process image N wrote, in the output's own format
     N.ring       what process image N has not put into its shard yet, while it runs or if it was killed
     N.tail       what was drawn of such a ring, for the end of the shard
+    N.K.kept     what process image N keeps of its last seconds, in pieces that count from 0
+    K.asked      when a process asked for what all keep to be written now, for the Kth time
     N.report     what process image N counted
     N.E.failed   nothing: its name says that process image N could write no report any more, and why (an errno, E)
 
@@ -235,6 +237,55 @@ class ShardFolder:
     def tail_path(self, number: int) -> str:
         """Where what a killed process left in its ring is written: see `gputrace.record.salvage`."""
         return f"{self.path}/{number}.tail"
+
+    # The last seconds
+
+    def kept_path(self, number: int, index: int) -> str:
+        """A piece of what process image ``number`` keeps: see `gputrace.keeping`."""
+        return f"{self.path}/{number}.{index}.kept"
+
+    def kept_numbers(self) -> list[int]:
+        """The shard numbers of the process images that keep something, in order."""
+        return sorted({number for number, _ in self._pieces()})
+
+    def kept_paths(self, number: int) -> list[str]:
+        """The pieces of process image ``number``, oldest first."""
+        return [self.kept_path(number, index) for each, index in sorted(self._pieces()) if each == number]
+
+    def _pieces(self) -> list[tuple[int, int]]:
+        names = (name.split(".") for name in os.listdir(self.path) if name.endswith(".kept"))
+        return [(int(name[0]), int(name[1])) for name in names if len(name) == 3 and all(map(_is_number, name[:2]))]
+
+    def ask_for_dump(self, now_ns: int) -> int:
+        """Ask for what all processes keep to be written now. Returns which request that is, from 1. Raises OSError."""
+        number = 1
+        while True:
+            path = f"{self.path}/{number}.asked"
+            try:
+                OwnFile(path, _NEW).close()
+            except FileExistsError:
+                number += 1
+            else:
+                write_file(path, _APPEND, b"%d" % now_ns)
+                return number
+
+    def dumps_asked_for(self) -> dict[int, int]:
+        """When each dump was asked for, in ns, by its number. Raises OSError."""
+        found = {}
+        for number in self._numbered(".asked"):
+            text = textfiles.read(f"{self.path}/{number}.asked").decode("ascii", "replace")
+            if _is_number(text):  # else it is being written
+                found[number] = int(text)
+        return found
+
+    def dump_output(self, number: int) -> str:
+        """Where a dump goes: "trace.pftrace.gz" has "trace.2.pftrace.gz"; "" if the recording keeps none."""
+        output = str(self.options.get("output", ""))
+        stem, inner = output, ""
+        for suffix in (".gz", self.suffix):
+            if stem.lower().endswith(suffix):
+                stem, inner = stem[: -len(suffix)], stem[-len(suffix) :] + inner
+        return f"{stem}.{number}{inner}" if output else ""
 
     # Reports
 

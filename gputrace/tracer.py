@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from gputrace.devices.base import Backend, Device
     from gputrace.devicetrace import DeviceTrace
+    from gputrace.dumping import Dumping
+    from gputrace.keeping import KeptFile
     from gputrace.shards import ShardFolder
 
 #: Edges handled between two pauses: about 2 ms of Python.
@@ -86,7 +88,8 @@ class Tracer:
         self.name = ""  # what the process is called in the trace, if it is set before its first slice is written
         # Now, not at the first flush: by then the program's own folder is where modules are looked for first, and a
         # file of its own may have the name of one that this needs.
-        self._format = load_exporter(folder.exporter)
+        self._keep_ns = int(folder.options.get("last_ns", 0))  # type: ignore[arg-type]
+        self._format = load_exporter("gputrace.keeping:Keeping" if self._keep_ns else folder.exporter)
         if device == "simulated":
             from gputrace.devices import simulated as simulated
         self.number = folder.claim()
@@ -103,7 +106,15 @@ class Tracer:
         period_ns = int(folder.options.get("counters_ns", 0))  # type: ignore[arg-type]
         self._sampler = Sampler(period_ns, self.give, self._gpus, self._is_recording, self.tell)
         self._exporter: Exporter | None = None
-        self._file: ShardFile | None = None
+        self._file: ShardFile | KeptFile | None = None
+        self._dumping: Dumping | None = None
+        if self._keep_ns:
+            from gputrace.dumping import Dumping
+
+            self._dumping = Dumping(self._ask_for_dump)
+        self._asked_for_dump = False
+        #: Writes a dump by its number and time, where no launcher does.
+        self.write_dump: Callable[[int, int], object] | None = None
         self._broken = False
         self._finished = False
         self._abandoned = False  # finished, but for what did not answer at the end
@@ -169,6 +180,8 @@ class Tracer:
             _current = self
             instrument.start(self.folder.instruments, self.tell, self.folder.options, self.regions)
             self.regions.begin(None if parent is None else parent.regions)
+            if self._dumping is not None:
+                self._dumping.install()
         except BaseException:
             _current = None
             instrument.stop()
@@ -184,6 +197,8 @@ class Tracer:
         global _current
         if _current is self:
             _current = None
+            if self._dumping is not None:
+                self._dumping.remove()
             instrument.stop()
             hot.switch_off()
         if os.getpid() != self.pid:
@@ -263,6 +278,8 @@ class Tracer:
         self._devices, self._ambient = {}, {}
         if self._file is not None:
             self._file.abandon()
+        if self._dumping is not None:
+            self._dumping.remove()
 
     # The program's side: called by the hot path when something is new.
 
@@ -368,6 +385,9 @@ class Tracer:
                 if self._finished:
                     return  # given up meanwhile
                 self._write_out(read_on=True)
+                if self._asked_for_dump:
+                    self._asked_for_dump = False
+                    self._dump()
                 self._tick_profilers()
                 self._report_now_and_then()
             except Exception as error:
@@ -382,6 +402,31 @@ class Tracer:
                     self._write_out()
                 except Exception as error:
                     self._break(error)
+
+    def dump(self) -> str:
+        """Have what is kept of the last seconds written. Returns where to, "" if nothing is. Raises nothing."""
+        if not self._keep_ns or self._broken:
+            return ""
+        self.write_now()
+        return self._dump()
+
+    def _ask_for_dump(self) -> None:
+        """The same on the collector's thread, for a signal's handler."""
+        self._asked_for_dump = True
+        self._wake()
+        self._collector.ring()
+
+    def _dump(self) -> str:
+        try:
+            now = hostclock.now_ns()
+            number = self.folder.ask_for_dump(now)
+            if self.write_dump is not None:
+                self.write_dump(number, now)
+        except Exception as error:  # what is kept is still there, for the next time
+            let_through(error)
+            self.tell(f"the last seconds could not be written when they were asked for: {error}")
+            return ""
+        return self.folder.dump_output(number)
 
     def _collect(self, most: int, hurry: Callable[[], bool], *, last: bool = False) -> None:
         """Take what was handed over, ``most`` edges at a time. Once ``hurry()`` says so, leave the rest for later."""
@@ -574,7 +619,15 @@ class Tracer:
 
     def _open_exporter(self) -> Exporter:
         if self._exporter is None:
-            self._file = ShardFile(self.folder.shard_path(self.number))
+            if self._keep_ns:
+                from gputrace.keeping import KeptFile
+
+                folder, number = self.folder, self.number
+                self._file = KeptFile(
+                    lambda index: folder.kept_path(number, index), self._keep_ns, self.ring_bytes, self.tell
+                )
+            else:
+                self._file = ShardFile(self.folder.shard_path(self.number))
             rank = ranks.identity()
             name = (self.name or _process_name()) if rank is None else ranks.process_name(rank, self.pid)
             command_line, order = [*map(str, sys.orig_argv)], None if rank is None else rank.rank

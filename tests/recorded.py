@@ -25,6 +25,7 @@ from gputrace import devices, tracer
 from gputrace.devices.simulated import NOT_READY, DriftingClock, SimulatedBackend, SimulatedGPU, SimulatedStream
 from gputrace.model import Recording
 from gputrace.record.join import join
+from gputrace.record.kept import draw_shards
 from gputrace.shards import ShardFolder
 from tests.engine import Engine, Slice, assert_clean, counters, slices
 
@@ -194,6 +195,8 @@ def read_back(run: Run) -> None:
     module, _, name = run.folder.exporter.partition(":")
     exporter = getattr(importlib.import_module(module), name)
     output = f"{run.folder.path}/joined{run.suffix}"
+    if "last_ns" in run.folder.options:
+        draw_shards(run.folder, exporter, set())
     if not join(run.folder, output, exporter, gzip=False, metadata={}):
         return
     run.trace = Path(output).read_bytes()

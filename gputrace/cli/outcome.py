@@ -61,6 +61,11 @@ def _placed(summary: Summary) -> str:
     return f"{placed}, but for {summary.unbounded:,} of which it is not known" if summary.unbounded else placed
 
 
+def tell_dumped(path: str, slices: int) -> None:
+    """Say that the last seconds were written while the command goes on."""
+    say(f"wrote {_short(path)}: {_many(slices, 'slice')} of the last seconds")
+
+
 def _cut_short(summary: Summary) -> str:
     """What became of processes that came to no clean end, as those of a terminated pool never do."""
     its = "its" if summary.cut_short == 1 else "their"

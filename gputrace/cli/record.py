@@ -9,6 +9,7 @@ import signal
 import click
 
 from gputrace.cli.destination import Destination
+from gputrace.cli.dumps import Dumps
 from gputrace.cli.outcome import progress_bar, recount, tell, tell_empty
 from gputrace.cli.recordoptions import Wanted, record_options
 from gputrace.cli.say import say
@@ -82,7 +83,12 @@ def _run(session: Session, arguments: list[str], destination: Destination, quiet
         except BaseException:
             discard_recording(session)
             raise
-        exit_code = running.wait(session.take_snapshot, _SNAPSHOT_EVERY_S)
+        if "last_ns" in session.folder.options:
+            dumps = Dumps(session, quiet, _SNAPSHOT_EVERY_S)
+            exit_code = running.wait(dumps.look, dumps.EVERY_S, {signal.SIGUSR2: dumps.ask})
+            dumps.write()
+        else:
+            exit_code = running.wait(session.take_snapshot, _SNAPSHOT_EVERY_S)
         try:
             _finish(session, signals, destination, quiet)
         except GputraceError as error:

@@ -14,7 +14,7 @@ from gputrace.cli import settings
 from gputrace.cli.settings import Setting
 from gputrace.errors import UsageError
 from gputrace.instrument.registry import ADD_VARIABLE, CUDA_PROFILER, LEAVE_OUT_VARIABLE, choose
-from gputrace.record.region import OFF, calls_options, counters_options, region_options
+from gputrace.record.region import OFF, calls_options, counters_options, last_options, region_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +39,8 @@ _OPTIONS = (
     click.option(
         "--max-size",
         metavar="SIZE",
-        help="How much each process keeps of host spans not written yet, like 64MB; 32MB if not given.",
+        help="How much each process keeps of host spans not written yet, and of the last seconds, like 64MB; 32MB if "
+        "not given.",
     ),
     # Those of all places count, the nearer one going before: `choose` puts them together.
     click.option(
@@ -77,6 +78,9 @@ _OPTIONS = (
         "--capture-range",
         metavar="cuda-profiler|nvtx:NAME",
         help="Record between torch.cuda.profiler's start() and stop(), or inside NVTX ranges of this name.",
+    ),
+    click.option(
+        "--last", metavar="TIME", help="Keep only so much of the end, like 30s; SIGUSR2 has it written meanwhile, too."
     ),
     click.option(
         "--counters",
@@ -136,7 +140,8 @@ class Wanted:
             called = calls_options(python, *(params[name] for name in filters))
         else:
             called = {}
-        self.options = region_options(**self.region) | counters_options(params["counters"]) | called
+        self.options = region_options(**self.region) | last_options(params["last"])
+        self.options |= counters_options(params["counters"]) | called
         add, leave_out = (params[name] if settings.rank(context, name) == 3 else () for name in ADDING)
         below = _of_project(context, "instrument"), _of_project(context, "no_instrument")
         self.instruments = choose([*add, *(["python.calls"] if python else [])], leave_out, below=below)

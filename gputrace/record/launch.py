@@ -90,12 +90,17 @@ class Command:
     def __init__(self, pid: int, signals: Signals) -> None:
         self.pid = pid
         self._kept = signals.kept
+        self._taken: Mapping[int, Callable[[], None]] = {}
 
-    def wait(self, tick: Callable[[], None], every_s: float) -> int:
+    def wait(
+        self, tick: Callable[[], None], every_s: float, taken: Mapping[int, Callable[[], None]] | None = None
+    ) -> int:
         """Wait for the end, passing signals on, calling ``tick`` every ``every_s`` seconds.
 
-        Returns the exit code, or minus the number of the signal that killed it.
+        ``taken`` are signals that are meant for us, and what is called for them. Returns the exit code, or minus the
+        number of the signal that killed it.
         """
+        self._taken = taken or {}
         next_tick_s = time.monotonic() + every_s
         while True:
             pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
@@ -126,6 +131,9 @@ class Command:
         self._send(info.si_signo)
 
     def _send(self, number: int) -> None:
+        if number in self._taken:
+            self._taken[number]()
+            return
         # Not waited for yet, so the pid is still the command's, ended or not. It may have become another user's.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(self.pid, number)

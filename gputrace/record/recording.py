@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from gputrace.record.formats import Format
     from gputrace.record.join import Progress
     from gputrace.record.mended import Mend
-    from gputrace.record.tally import Recount
+    from gputrace.record.salvage import Salvaged
+    from gputrace.record.tally import Drawn, Recount
     from gputrace.textfiles import Value
 
 # How long a process may outlive the command before it counts as one that still runs.
@@ -97,6 +98,8 @@ def start_recording(
     format = formats.of_output(mask([goal])[0] if folder else goal)
     output = checked_output(os.path.join(folder, os.path.basename(goal)) if folder else goal)
     exporter = formats.load(format.exporter)
+    if options and "last_ns" in options:
+        options = {**options, "output": output}
     kind, reason = devices.choose(device, initialise=command is not None)
     ring_bytes = 0 if max_size is None else _ring_bytes(max_size)
 
@@ -160,6 +163,25 @@ def recover(
     return _finish(folder, checked_output(output), format, exporter, progress, recount, mend, again=True)
 
 
+def dump_recording(session: Session, number: int, until_ns: int) -> tuple[str, int]:
+    """Write what all processes keep of the last seconds before ``until_ns``, as dump ``number``, while they go on.
+
+    Returns where to, and how many slices that is. Raises `OutputError`.
+    """
+    from gputrace.record.kept import write_dump
+
+    folder, gzip = session.folder, session.format.gzip
+    output = folder.dump_output(number)
+    try:
+        metadata = folder.metadata() | _numbers(folder)
+        running = alive.writers(folder)
+        drawn = write_dump(folder, output, session.exporter, until_ns, running, gzip=gzip, metadata=metadata)
+    except Exception as error:  # a third party's exporter may raise anything
+        what = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        raise OutputError(f"cannot write {output}: {what}") from error
+    return output, drawn.slices
+
+
 def gather(path: str, output: str, recount: Recount | None = None, mend: Mend | None = None) -> Summary:
     """Write what the shards in folder ``path`` hold so far to ``output``, and leave the folder as it is.
 
@@ -171,10 +193,7 @@ def gather(path: str, output: str, recount: Recount | None = None, mend: Mend | 
     exporter = formats.load(folder.exporter)
     running = alive.writers(folder)
     try:
-        salvaged = salvage_all(folder, exporter, running)
-        if mend is not None:
-            mend_all(folder, exporter, salvaged, mend)
-        anew = counted_anew(folder, running, exporter, salvaged, recount)
+        salvaged, anew = _drawn_now(folder, exporter, running, recount, mend)
         summary = add_up(folder, running, salvaged, anew)
         metadata = folder.metadata() | summary.counts() | _numbers(folder)
         size = join(folder, output, exporter, gzip=False, metadata=metadata, salvaged=salvaged)
@@ -223,10 +242,7 @@ def _finish(
     try:
         # Before the shards are read: what a process wrote that has ended by now is all there.
         running = alive.writers(folder)
-        salvaged = salvage_all(folder, exporter, running)
-        if mend is not None:
-            mend_all(folder, exporter, salvaged, mend)
-        anew = counted_anew(folder, running, exporter, salvaged, recount)
+        salvaged, anew = _drawn_now(folder, exporter, running, recount, mend)
         summary = add_up(folder, running, salvaged, anew)
         metadata = folder.metadata() | summary.counts() | _numbers(folder)
         gzip = format.gzip
@@ -262,6 +278,22 @@ def _finish(
     else:
         remove(folder.path)
     return summary
+
+
+def _drawn_now(
+    folder: ShardFolder, exporter: type[Exporter], running: set[int], recount: Recount | None, mend: Mend | None
+) -> tuple[dict[int, Salvaged], Mapping[int, Drawn]]:
+    """Draw what no process has drawn itself: what killed ones left, or what all keep of their last seconds; and mend
+    what is damaged. Returns what came of rings, and what was counted, by shard number.
+    """
+    if folder.options.get("last_ns"):
+        from gputrace.record.kept import draw_shards
+
+        return {}, draw_shards(folder, exporter, running)
+    salvaged = salvage_all(folder, exporter, running)
+    if mend is not None:
+        mend_all(folder, exporter, salvaged, mend)
+    return salvaged, counted_anew(folder, running, exporter, salvaged, recount)
 
 
 def _numbers(folder: ShardFolder) -> dict[str, int]:

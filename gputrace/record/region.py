@@ -17,6 +17,7 @@ _UNITS_NS = {"": 1e9, "s": 1e9, "ms": 1e6, "us": 1e3, "m": 60e9, "min": 60e9, "h
 OFF = "off"
 MOST_NS = 366 * 86_400 * 10**9
 MOST_DIGITS = 15
+LEAST_KEPT_NS = 1_000_000_000
 #: NVML itself looks no more often.
 LEAST_PERIOD_NS = 10_000_000
 
@@ -56,6 +57,19 @@ def region_options(
     if options:
         options["region"] = " ".join(f"{name} {value}" for name, value in given.items() if value is not None)
     return options
+
+
+def last_options(last: str | None) -> dict[str, int | str]:
+    """What every process is told of how much of its end it keeps; none if that is all.
+
+    Raises `UsageError` for what is no time, and for less than `LEAST_KEPT_NS`.
+    """
+    if last is None or last.strip().lower() == OFF:
+        return {}
+    last_ns = duration_in_ns(last, "--last")
+    if last_ns < LEAST_KEPT_NS:
+        raise UsageError(f"--last {last} is too short: give 1s or more")
+    return {"last_ns": last_ns}
 
 
 def duration_in_ns(text: str, option: str) -> int:

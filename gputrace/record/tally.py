@@ -14,7 +14,7 @@ from gputrace.shards import LAUNCHER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Protocol
 
     from gputrace.model import Exporter
@@ -188,7 +188,7 @@ def counted_anew(
 
 
 def add_up(
-    folder: ShardFolder, running: set[int], salvaged: dict[int, Salvaged], anew: dict[int, Drawn] | None = None
+    folder: ShardFolder, running: set[int], salvaged: dict[int, Salvaged], anew: Mapping[int, Drawn] | None = None
 ) -> Summary:
     """The summary of a recording. ``running`` are the pids of processes that go on, ``anew`` is of `counted_anew`."""
     summary = Summary()
@@ -233,7 +233,7 @@ def add_up(
     return summary
 
 
-def _unbounded(images: Images, anew: dict[int, Drawn]) -> int:
+def _unbounded(images: Images, anew: Mapping[int, Drawn]) -> int:
     """Windows of which no process said how far off they may be: those after its last report, if it made one."""
     count = 0
     for number in images.reports.keys() | anew.keys():
@@ -272,6 +272,8 @@ def _add_cut_short(summary: Summary, folder: ShardFolder, images: Images, runnin
     """Count the processes that neither run nor came to a clean end."""
     named = {number: f"of {number}" for number in images.sizes} | images.writers
     rings = {number for number in folder.rings() if f"{number}.ring" not in folder.damage}
+    if folder.options.get("last_ns"):
+        rings = set()  # what one holds beyond the last pieces is not drawn
     failures = folder.failures()
     # A process may take further numbers and leave them empty.
     heard = {named[number] for number in (*images.shards, *images.reports) if number in named}
