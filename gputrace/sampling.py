@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
     #: Takes a counter's value: name, host time in ns, value, unit, and the device it is of, None for the process.
     Give = Callable[[str, int, int | float, str, Device | None], None]
-    #: A counter of a GPU: name, unit, and what reads it, given the nvml module and the GPU's handle there.
-    Metric = tuple[str, str, Callable[[Any, Any], int | float]]
+    #: A counter of a GPU: name, unit, and what reads it, given the nvml module and the GPU's handle there; None is no
+    #: value yet.
+    Metric = tuple[str, str, Callable[[Any, Any], int | float | None]]
 
 FORK_DEADLINE_S: Final = 2.0
 #: How often a GPU may refuse a counter before it is asked no more: one that it has not, it never has.
@@ -61,6 +62,15 @@ METRICS: Final[list[Metric]] = [
     ),
 ]
 
+#: NVLink's counters, by NVML's names for them, each with ours.
+_NVLINK: Final = (
+    ("NVLink sent", "DEV_NVLINK_THROUGHPUT_DATA_TX"),
+    ("NVLink received", "DEV_NVLINK_THROUGHPUT_DATA_RX"),
+)
+_ALL_LINKS: Final = (1 << 32) - 1
+#: `nvmlValueType_t` of whole numbers, and the member of the value's union that holds one on Linux.
+_MEMBERS: Final = {1: "ui_val", 2: "ull_val", 3: "ull_val"}
+
 
 class Sampler:
     """Reads on a thread of its own, every ``period_ns``, from `start` to `stop`; with 0, never.
@@ -90,6 +100,7 @@ class Sampler:
         self._known: dict[str, list[Metric]] = {}  # what each GPU can say, by uuid
         self._handles: dict[str, Any] = {}
         self._refused: dict[tuple[str, str], int] = {}
+        self._rates: list[LinkRate] = []
 
     def start(self) -> None:
         """Have the thread run, unless it does."""
@@ -117,6 +128,8 @@ class Sampler:
         """Read everything once."""
         if not self._wanted():
             self._cpu = None  # a pause is no part of what is averaged
+            for rate in self._rates:
+                rate.forget()
             return
         self._sample_process()
         self._torch.sample()
@@ -149,7 +162,8 @@ class Sampler:
                 if count >= REFUSALS:
                     self._known[uuid].remove(metric)
             else:
-                self._give(name, now_ns(), value, unit, device)
+                if value is not None:
+                    self._give(name, now_ns(), value, unit, device)
 
     def _find(self, device: Device, uuid: str) -> list[Metric]:
         try:
@@ -157,7 +171,11 @@ class Sampler:
         except Exception as error:
             self._tell(f"no counters of GPU {device.ordinal}: NVML does not know it: {error}")
             return []
-        return list(METRICS)
+        links: list[Metric] = []
+        for name, field in _NVLINK:
+            self._rates.append(LinkRate(field))
+            links.append((name, "KiB/s", self._rates[-1]))
+        return [*METRICS, *links]
 
     def _nvml_is_here(self) -> bool:
         """Open NVML the first time. The bindings take 0.2 s to import: nobody pays that before a GPU is in use."""
@@ -170,6 +188,32 @@ class Sampler:
                 self._closed = True
                 self._tell(f"no GPU counters: NVML cannot be used: {error}")
         return self._nvml is not None
+
+
+class LinkRate:
+    """Traffic over all NVLinks of a GPU in KiB/s, from one call to the next; None at the first. NVML counts KiB."""
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+        self._before: tuple[int, int] | None = None  # KiB, and host time in ns
+
+    def forget(self) -> None:
+        """What comes before the next call does not count."""
+        self._before = None
+
+    def __call__(self, nvml: Any, gpu: Any) -> float | None:
+        """Raises LookupError where the GPU has no links, and what NVML raises."""
+        value = nvml.FieldValue()
+        value.field_id, value.scope_id = getattr(nvml.FieldId, self._field), _ALL_LINKS
+        nvml.device_get_field_values(gpu, value)
+        now = now_ns()
+        if value.nvml_return:
+            raise LookupError(f"NVML says {value.nvml_return} of {self._field}")
+        total_kib = int(value.value[_MEMBERS[value.value_type]][0])
+        before, self._before = self._before, (total_kib, now)
+        if before is None or total_kib < before[0] or now <= before[1]:  # less: the links were reset
+            return None
+        return round((total_kib - before[0]) * 1e9 / (now - before[1]), 1)
 
 
 class ResidentMemory:

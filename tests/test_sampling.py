@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 import gputrace
-from gputrace import tracer
+from gputrace import sampling, tracer
+from gputrace.devices.cuda import device_facts
 from gputrace.errors import UsageError
 from gputrace.record.region import counters_options
-from gputrace.sampling import ResidentMemory
+from gputrace.sampling import LinkRate, ResidentMemory
 from tests.engine import Engine, assert_clean, counters, slices
 from tests.fake_driver import environment, on_fake_driver, require
 from tests.fake_driver.isolated import ROOT
@@ -209,7 +212,68 @@ def test_a_gpus_readings_are_under_its_row_one_by_one(tmp_path: Path, suffix: st
     assert power == [(2001 + n) / 1000 for n in range(len(power))]
     [used] = [values for title, values in found.items() if title.startswith("utilisation")]
     assert used == [(1 + n) % 100 for n in range(len(used))]
+    for name in ("NVLink sent", "NVLink received"):  # a KiB from one reading to the next
+        [rates] = [values for title, values in found.items() if title.startswith(name)]
+        assert len(rates) >= 2
+        assert all(0 < rate <= 1000 for rate in rates), rates
     assert "work" in {each.name for each in slices(engine)}
+
+
+def test_a_gpu_without_links_has_no_row_of_them(tmp_path: Path) -> None:
+    said = record_on_fake(tmp_path, "t.pftrace", "PCIe received", FAKE_NVML_NO_LINKS="1")
+    names = {track[-1] for track in counters(Engine(tmp_path / "t.pftrace"))}
+    assert "PCIe received" in names
+    assert not [name for name in names if name.startswith("NVLink")]
+    assert "NVML" not in said
+
+
+class Links:
+    """NVML's binding, whose fields say what they are told to."""
+
+    class FieldId:
+        SENT = 138
+
+    class FieldValue:
+        field_id = scope_id = value_type = nvml_return = 0
+        value: dict[str, list[int]]
+
+    def __init__(self) -> None:
+        self.type, self.member, self.total, self.result = 3, "ull_val", 0, 0
+
+    def device_get_field_values(self, gpu: object, value: FieldValue) -> None:
+        assert (value.field_id, value.scope_id) == (138, (1 << 32) - 1)
+        value.value_type, value.nvml_return, value.value = self.type, self.result, {self.member: [self.total]}
+
+
+def test_traffic_is_what_was_counted_by_the_time_it_took() -> None:
+    nvml, rate = Links(), LinkRate("SENT")
+    with mock.patch.object(sampling, "now_ns", side_effect=itertools.count(10**9, 10**8)):  # a tenth of a second
+        found = []
+        for nvml.total in (5000, 5000, 6000, 1 << 40, (1 << 40) + 7, 3, 13):  # reset before the last but one
+            found.append(rate(nvml, None))
+        assert found == [None, 0, 10_000, ((1 << 40) - 6000) * 10, 70, None, 100]
+        rate.forget()
+        assert rate(nvml, None) is None
+        nvml.type, nvml.member, nvml.total = 1, "ui_val", 14
+        assert rate(nvml, None) == 10
+        for nvml.type, nvml.result in ((3, 3), (0, 0)):
+            with pytest.raises(LookupError):
+                rate(nvml, None)
+
+
+@on_fake_driver()
+def test_traffic_by_the_binding_itself() -> None:
+    from cuda.bindings import driver, nvml
+
+    driver.cuInit(0)
+    nvml.init_v2()
+    try:
+        gpu = nvml.device_get_handle_by_uuid(device_facts(driver, 0)["uuid"])
+        rate = LinkRate("DEV_NVLINK_THROUGHPUT_DATA_TX")
+        with mock.patch.object(sampling, "now_ns", side_effect=itertools.count(10**9, 10**8)):
+            assert [rate(nvml, gpu) for _ in range(4)] == [None, 10, 10, 10]
+    finally:
+        nvml.shutdown()
 
 
 def test_what_a_gpu_has_not_is_left_out(tmp_path: Path) -> None:

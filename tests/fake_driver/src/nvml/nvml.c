@@ -11,7 +11,7 @@
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
 enum { MAX_DEVICES = 16 };
-enum { UTILISATION, MEMORY, POWER, CLOCK, TEMPERATURE = CLOCK + 4, REASONS, PCIE, KINDS = PCIE + 2 };
+enum { UTILISATION, MEMORY, POWER, CLOCK, TEMPERATURE = CLOCK + 4, REASONS, PCIE, NVLINK = PCIE + 2, KINDS = NVLINK + 2 };
 
 typedef int Result;
 typedef struct gpu *Gpu;
@@ -32,6 +32,13 @@ struct memory {
 struct temperature {
     unsigned version;
     int sensor, temperature;
+};
+
+struct field {
+    unsigned id, scope;
+    long long timestamp, latency_us;
+    int type, result;
+    unsigned long long value;
 };
 
 static struct gpu gpus[MAX_DEVICES];
@@ -128,5 +135,18 @@ EXPORT Result nvmlDeviceGetPcieThroughput(Gpu gpu, int counter, unsigned *kb) {
     ENTER();
     if (counter != 0 && counter != 1) return INVALID_ARGUMENT;
     *kb = next(gpu, PCIE + counter);
+    return SUCCESS;
+}
+
+/* NVLink's data sent and received, ids 138 and 139, summed over all links: an unsigned long long. */
+EXPORT Result nvmlDeviceGetFieldValues(Gpu gpu, int count, struct field *fields) {
+    ENTER();
+    for (struct field *field = fields; field < fields + count; field++) {
+        int known = (field->id == 138 || field->id == 139) && field->scope == ~0u;
+        field->result = known && !getenv("FAKE_NVML_NO_LINKS") ? SUCCESS : NOT_SUPPORTED;
+        if (field->result) continue;
+        field->type = 3;
+        field->value = next(gpu, NVLINK + (int)field->id - 138);
+    }
     return SUCCESS;
 }
