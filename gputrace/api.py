@@ -5,12 +5,11 @@ Importing it costs what joining shards needs, so `gputrace` does so only when as
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 from _thread import RLock
 
-from gputrace import tracer
+from gputrace import exithook, tracer
 from gputrace.errors import UsageError
 from gputrace.instrument.registry import choose
 from gputrace.record import recording
@@ -19,7 +18,7 @@ from gputrace.record.tally import Summary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from types import TracebackType
     from typing import Any
 
@@ -85,6 +84,7 @@ class trace:
         self.last = last
         self.summary: Summary | None = None
         self._session: recording.Session | None = None
+        self._unregister: Callable[[], None] = lambda: None
         self._tracer: tracer.Tracer | None = None
 
     def start(self) -> trace:
@@ -114,7 +114,7 @@ class trace:
                 started.write_dump = lambda number, now_ns: recording.dump_recording(session, number, now_ns)
                 started.start()
                 self._session, self._tracer, self.summary = session, started, None
-                atexit.register(self._at_exit)
+                self._unregister = exithook.register(self._at_exit)
             except BaseException as error:  # a signal's handler may raise here, too
                 self._session = self._tracer = None
                 if started is not None and tracer.current() is started:
@@ -134,7 +134,7 @@ class trace:
         if self._tracer is not None and self._session is not None:
             running, session = self._tracer, self._session
             self._tracer = self._session = None
-            atexit.unregister(self._at_exit)
+            self._unregister()
             if os.getpid() != running.pid:  # a forked child came here: the recording is its parent's
                 raise UsageError("the recording belongs to the process that started it")
             try:

@@ -6,13 +6,12 @@ anew in the child, and flushes at exit. It knows no command line and joins nothi
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 from _thread import RLock, get_ident
 from time import sleep
 
-from gputrace import hostclock, hot, instrument, ranks
+from gputrace import exithook, hostclock, hot, instrument, ranks
 from gputrace.collector import Collector
 from gputrace.counts import Counts
 from gputrace.errors import UsageError
@@ -740,6 +739,6 @@ def _after_fork_in_child() -> None:
         hot.switch_off()  # the folder is gone: the child runs untraced
 
 
-atexit.register(_at_exit)
+exithook.register(_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
