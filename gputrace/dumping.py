@@ -37,7 +37,7 @@ class Dumping:
         # Now, for it is not known when the program will: by then a file of its own may have the name.
         import threading
 
-        self._hook(threading, "excepthook", lambda _: True)
+        self._hook(threading, "excepthook", lambda raised: raised.exc_type is not SystemExit)
         self._hook(sys, "excepthook", lambda *_: _others_go_on(threading))
 
     def remove(self) -> None:

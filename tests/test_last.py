@@ -289,6 +289,54 @@ for thread in threads: thread.start()
     assert process.returncode == (1 if main else 0)
 
 
+def test_a_thread_that_exits_is_no_exception(tmp_path: Path) -> None:
+    program = "thread = threading.Thread(target=sys.exit); spin(0.1); thread.start(); thread.join(); spin(0.5)"
+    with running(tmp_path, program) as process:
+        finished(process)
+    assert process.returncode == 0
+    assert host(drawn(tmp_path / "trace.pftrace"), "step")
+    assert not (tmp_path / "trace.1.pftrace").exists()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_child_answers_too(tmp_path: Path, method: str) -> None:
+    program = (
+        START
+        + f"""
+import multiprocessing
+def child():
+    spin(0.2); ready(); wait_until(there("go"), "child")
+    print(repr(signal.getsignal(signal.SIGUSR2)) != repr(signal.SIG_DFL))
+if __name__ == "__main__":
+    process = multiprocessing.get_context({method!r}).Process(target=child)
+    process.start()
+    wait_until(there("go"))
+    process.join()
+    print(process.exitcode)
+"""
+    )
+    (tmp_path / "program.py").write_text(program)
+    command = [*GPUTRACE, "record", "--last", "1s", "--device", "simulated", "--", PYTHON, "program.py"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        os.kill(int(wait_for(tmp_path / "ready")), signal.SIGUSR2)
+        until((tmp_path / "trace.1.pftrace").exists)
+        (tmp_path / "go").touch()
+        out, _ = process.communicate(timeout=60)
+    assert out == b"True\n0\n"
+    found = drawn(tmp_path / "trace.1.pftrace")
+    assert host(found, "child")
+    assert host(found, "step")
+
+
+def test_what_was_over_before_is_told(tmp_path: Path) -> None:
+    words = ("--counters", "off")
+    with running(tmp_path, "spin(0.1); time.sleep(2.5)", ".pftrace", TWINS[-1], *words) as process:
+        _, err = finished(process)
+    assert "what was recorded was over before the last seconds: --last more has it" in err
+    assert not (tmp_path / "trace.pftrace").exists()
+    assert left_behind(tmp_path) == []
+
+
 def test_an_exception_that_ends_the_program_needs_one_file(tmp_path: Path) -> None:
     with running(tmp_path, "spin(0.2)\nraise SystemError('over')") as process:
         _, err = finished(process)

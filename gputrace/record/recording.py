@@ -260,6 +260,9 @@ def _finish(
         raise OutputError(". ".join(parts)) from error
     if size:
         summary.path, summary.size = output, size
+    elif "last_ns" in folder.options and any(report.get("slices") for report in folder.reports().values()):
+        summary.missed.append("what was recorded was over before the last seconds: --last more has it")
+        summary.told.append(summary.missed[-1])
     # Asked again: a process that ran may have started another, and some end while the trace is written.
     running |= alive.writers(folder)
     running |= {pid for pid in alive.starting(folder).values() if alive.is_python(pid)}
