@@ -48,7 +48,7 @@ class Remote(str):
 
 
 class Fetched(str):
-    """A file that was fetched: still shown as its URL, and opened as ``local``."""
+    """A file that is shown as one name, as the URL that it was fetched from, and opened as another, ``local``."""
 
     __slots__ = ("local",)
     local: str
@@ -57,6 +57,9 @@ class Fetched(str):
         made = super().__new__(cls, shown)
         made.local = local
         return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Fetched, (str(self), self.local)
 
 
 def is_url(name: str) -> bool:
@@ -102,7 +105,7 @@ def here(name: str) -> Iterator[str]:
 
     Raises `InputError` if it cannot be fetched, or the URL names several files.
     """
-    if not is_url(name):
+    if isinstance(name, Fetched) or not is_url(name):
         yield name
         return
     remote = _only(name)

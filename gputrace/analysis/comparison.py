@@ -68,6 +68,15 @@ class Runs:
                 found.stretches.append(_stretches(dur_ns))
         return len(rows)
 
+    def merge(self, other: Runs) -> None:
+        """Take the runs of another, as if they had been added here, after all that were."""
+        self.count += other.count
+        for key, theirs in other.spans.items():
+            mine = self.spans.setdefault(key, _Span())
+            mine.counts += theirs.counts
+            mine.medians += theirs.medians
+            mine.stretches += theirs.stretches
+
 
 def _stretches(dur_ns: Ints) -> Floats:
     length = len(dur_ns) // _STRETCHES

@@ -49,17 +49,21 @@ def rank_spreads(spans: Spans) -> list[RankSpread]:
         if place.rank >= 0:
             number = names.setdefault((place.side, name), len(names))
             group_of[id] = number * len(ranks) + ranks.index(place.rank)
-    span, dur_ns, _ = spans.columns()
+    span, dur_ns, times = spans.durations()
     group = group_of[span]
     known = np.flatnonzero(group >= 0)
-    by_group = Grouped(group[known], dur_ns[known], len(names) * len(ranks))
+    groups = len(names) * len(ranks)
+    by_group = Grouped(group[known], dur_ns[known], groups, None if times is None else times[known])
     medians = by_group.quantile(0.5)
+    totals = np.zeros(groups, np.int64)
+    ranked = np.flatnonzero(group_of >= 0)
+    np.add.at(totals, group_of[ranked], spans.total_ns[ranked])
     found = []
     for (side, name), number in names.items():
         at = [number * len(ranks) + k for k in range(len(ranks)) if by_group.count[number * len(ranks) + k]]
         if len(at) < 2:
             continue
-        total = {ranks[k % len(ranks)]: int(by_group.total[k]) for k in at}
+        total = {ranks[k % len(ranks)]: int(totals[k]) for k in at}
         median = {ranks[k % len(ranks)]: float(medians[k]) for k in at}
         slowest, fastest = max(total, key=total.__getitem__), min(total, key=total.__getitem__)
         found.append(RankSpread(side, name, total, median, slowest, fastest))

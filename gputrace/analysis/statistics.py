@@ -13,19 +13,30 @@ if TYPE_CHECKING:
 
 
 class Grouped:
-    """Values by group: arrays of ``count`` groups, group ``k`` being the values whose ``group`` is ``k``.
+    """Values by group: arrays of ``count`` groups, group ``k`` being the values whose ``group`` is ``k``. Each is there
+    as often as ``times`` says, or once.
 
     A group may be empty: its `total` and `count` are 0, and its other figures NaN, or 0 where they are integers.
     """
 
-    def __init__(self, group: NDArray[Any], values: Ints, groups: int) -> None:
-        self._sorted = values[np.lexsort((values, group))]
-        self.count: Ints = np.bincount(group, minlength=groups).astype(np.int64)
+    def __init__(self, group: NDArray[Any], values: Ints, groups: int, times: Ints | None = None) -> None:
+        order = np.lexsort((values, group))
+        self._sorted = values[order]
+        self._behind: Ints | None = None  # how many are there up to each value, itself included
+        if times is None:
+            self.count: Ints = np.bincount(group, minlength=groups).astype(np.int64)
+            summed = self._sorted
+        else:
+            self._behind = np.cumsum(times[order])
+            self.count = np.zeros(groups, np.int64)
+            np.add.at(self.count, group, times)
+            summed = self._sorted * times[order]
         self._ends = np.cumsum(self.count)
         self._starts = self._ends - self.count
         sums = np.zeros(len(values) + 1, np.int64)
-        np.cumsum(self._sorted, out=sums[1:])
-        self.total: Ints = sums[self._ends] - sums[self._starts]
+        np.cumsum(summed, out=sums[1:])
+        rows = self._row(self._starts), self._row(self._ends)
+        self.total: Ints = sums[rows[1]] - sums[rows[0]]
 
     @property
     def mean(self) -> Floats:
@@ -52,7 +63,14 @@ class Grouped:
     def _at(self, places: Ints) -> Ints:
         if not len(self._sorted):
             return np.zeros(len(places), np.int64)
-        return self._sorted[np.clip(places, 0, len(self._sorted) - 1)]
+        return self._sorted[np.clip(self._row(places), 0, len(self._sorted) - 1)]
+
+    def _row(self, places: Ints) -> Ints:
+        """Where the value of a place is, all that are there several times counted as often."""
+        if self._behind is None:
+            return places
+        rows: Ints = np.searchsorted(self._behind, places, side="right")
+        return rows
 
 
 def union(begin_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints]:

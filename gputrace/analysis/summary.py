@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -133,6 +133,17 @@ class Summarizer:
             found.steps += steps(trace, whole, of_track, rows, devices, waiting, options.steps)
         return len(trace.slices)
 
+    def merge(self, other: Summarizer) -> None:
+        """Take what another was given, as if it had been given here, after all that was."""
+        self._spans.merge(other._spans)
+        for part in fields(Summary):
+            getattr(self._found, part.name).extend(getattr(other._found, part.name))
+
+    @property
+    def approximate(self) -> bool:
+        """Are quantiles told to within `spans.PRECISION` only, as there are more durations than are kept?"""
+        return self._spans.approximate
+
     def summary(self) -> Summary:
         self._found.spans = _span_rows(self._spans)
         self._found.ranks = rank_spreads(self._spans)
@@ -160,16 +171,16 @@ def _count(value: object) -> int | None:
 
 
 def _span_rows(spans: Spans) -> list[SpanRow]:
-    id, dur_ns, self_ns = spans.columns()
-    by_span = Grouped(id, dur_ns, len(spans))
-    own = np.zeros(len(spans), np.int64)
-    np.add.at(own, id, self_ns)
+    id, dur_ns, times = spans.durations()
+    by_span = Grouped(id, dur_ns, len(spans), times)
+    own = spans.self_ns
     labels = {label: number for number, label in enumerate({place.label: None for place, _ in spans.keys})}
     row = np.array([labels[place.label] for place, _ in spans.keys], np.int64)
     on_row = np.zeros(len(labels), np.int64)
     np.add.at(on_row, row, own)
     share = own / np.maximum(on_row[row], 1) if len(row) else own
-    mean, unfinished, least, most = by_span.mean, spans.unfinished(), by_span.min, by_span.max
+    with np.errstate(invalid="ignore"):
+        mean = spans.total_ns / spans.count
     median, p95, p99 = (by_span.quantile(q) for q in (0.5, 0.95, 0.99))
     found = [
         SpanRow(
@@ -177,17 +188,17 @@ def _span_rows(spans: Spans) -> list[SpanRow]:
             name,
             place.side,
             place.rank,
-            int(by_span.count[k]),
-            int(unfinished[k]),
-            int(by_span.total[k]),
+            int(spans.count[k]),
+            int(spans.unfinished[k]),
+            int(spans.total_ns[k]),
             int(own[k]),
             float(share[k]),
             float(mean[k]),
             float(median[k]),
             float(p95[k]),
             float(p99[k]),
-            int(least[k]),
-            int(most[k]),
+            int(spans.min_ns[k]),
+            int(spans.max_ns[k]),
         )
         for k, (place, name) in enumerate(spans.keys)
     ]

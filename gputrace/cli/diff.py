@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 from gputrace.cli.forms import form_of
 from gputrace.cli.say import say
-from gputrace.cli.traces import read_all
+from gputrace.cli.traces import each_of, fleet_of, fleet_options
 from gputrace.errors import UsageError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gputrace.analysis.comparison import Change, Runs
+    from gputrace.fleet.each import Fleet
+    from gputrace.table.trace import Trace
 
 # As diff itself has it: 1 is for what was looked for and found.
 _OVER = 1
@@ -65,6 +68,7 @@ class _TwoSides(click.Command):
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="At most so many rows of the table.")
 @click.option("--json", "as_json", is_flag=True, help="Print all spans as JSON, times in ns.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the table as Markdown, for a pull request.")
+@fleet_options
 @click.argument("inputs", metavar="BASE... -- NEW...", nargs=-1, required=True)
 def command(
     fail_above: float | None,
@@ -74,6 +78,8 @@ def command(
     top: int,
     as_json: bool,
     as_markdown: bool,
+    scheduler: str | None,
+    memory_per_worker: str | None,
     inputs: tuple[str, ...],
 ) -> int:
     """Compare traces of two versions of a program: its spans' medians, and whether they differ by more than noise.
@@ -91,7 +97,9 @@ def command(
 
     form = form_of(json=as_json, markdown=as_markdown)
     failures: list[str] = []
-    base, new = (_runs(side, names, tracks, failures) for side in _sides(inputs))
+    sides = _sides(inputs)
+    with fleet_of(scheduler, memory_per_worker) as fleet:
+        base, new = (_runs(side, names, tracks, failures, fleet) for side in sides)
     if failures:
         return _TROUBLE
     if base.count == new.count == 1:
@@ -115,23 +123,34 @@ def _sides(inputs: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     raise UsageError("say which traces are which: gputrace diff BASE... -- NEW...")
 
 
-def _runs(inputs: tuple[str, ...], names: tuple[str, ...], tracks: tuple[str, ...], failures: list[str]) -> Runs:
+def _runs(
+    inputs: tuple[str, ...], names: tuple[str, ...], tracks: tuple[str, ...], failures: list[str], fleet: Fleet
+) -> Runs:
     from gputrace.analysis.comparison import Runs
-    from gputrace.table.unmatched import nothing_of
 
     runs = Runs()
     empty: list[str] = []
-    for trace in read_all(inputs, failures):
-        part = trace.select(names=names or None, tracks=tracks or None) if names or tracks else trace
-        if not runs.add(part):
-            unended = f"{trace.path}: of what is to be compared no span ended"
-            empty.append(unended if len(part.slices) else nothing_of(trace, tracks, names))
-        del trace, part  # before the next is read
+    for _, (run, nothing) in each_of(inputs, failures, fleet, partial(_run, names, tracks)):
+        runs.merge(run)
+        empty += [nothing] if nothing else []
     if not runs.spans:  # a comparison with nothing would call all that the other side has new or gone
         for line in empty:
             say(line)
         failures += empty
     return runs
+
+
+def _run(names: tuple[str, ...], tracks: tuple[str, ...], trace: Trace) -> tuple[Runs, str]:
+    """One trace's figures, and what there is to say where it has none."""
+    from gputrace.analysis.comparison import Runs
+    from gputrace.table.unmatched import nothing_of
+
+    run = Runs()
+    part = trace.select(names=names or None, tracks=tracks or None) if names or tracks else trace
+    if run.add(part):
+        return run, ""
+    unended = f"{trace.path}: of what is to be compared no span ended"
+    return run, unended if len(part.slices) else nothing_of(trace, tracks, names)
 
 
 def _print(found: list[Change], form: str | None, top: int) -> None:

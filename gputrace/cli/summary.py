@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from gputrace.cli.forms import form_of
 from gputrace.cli.say import say
 from gputrace.cli.timeoption import Time, check_range
-from gputrace.cli.traces import read_all
+from gputrace.cli.traces import each_of, fleet_of, fleet_options
 from gputrace.errors import OutputError, UsageError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gputrace.analysis.summary import Options, Summary
+    from gputrace.analysis.summary import Options, Summarizer, Summary
     from gputrace.reporting.page import Picture
     from gputrace.table.trace import Trace
 
@@ -38,6 +39,7 @@ _TOLD = 4
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the tables as Markdown.")
 @click.option("--github", is_flag=True, help="In GitHub Actions: write the job's page, and annotate what is missing.")
 @click.option("--html", metavar="FILE.html", help="Write one page with tables and charts, and nothing to stdout.")
+@fleet_options
 @click.argument("inputs", metavar="TRACE...", nargs=-1, required=True)
 def command(
     names: tuple[str, ...],
@@ -53,13 +55,15 @@ def command(
     as_markdown: bool,
     github: bool,
     html: str | None,
+    scheduler: str | None,
+    memory_per_worker: str | None,
     inputs: tuple[str, ...],
 ) -> int:
     """Sum traces up, whatever wrote them: gputrace, torch.profiler, viztracer, Perfetto.
 
     TRACE is a trace, a folder of traces or a pattern; Perfetto's format or Chrome's JSON, gzipped or not. Of several,
-    spans of one name and track are summed up together. TIME counts from each trace's start. The exit code is 1 if one
-    of them cannot be read, or nothing is of the part that was asked for.
+    spans of one name and track are summed up together; many are read on all CPUs. TIME counts from each trace's start.
+    The exit code is 1 if one of them cannot be read, or nothing is of the part that was asked for.
 
     \b
     gputrace summary trace.pftrace
@@ -68,9 +72,10 @@ def command(
     gputrace summary trace.pftrace --track '*GPU 0*' --from 100ms --to 200ms --json
     """
     from gputrace.analysis.host import WAITS
+    from gputrace.analysis.spans import PRECISION
     from gputrace.analysis.steps import NAMES
     from gputrace.analysis.summary import Options, Summarizer
-    from gputrace.table.unmatched import nothing_of
+    from gputrace.table.read import read
 
     form = form_of(json=as_json, csv=as_csv, markdown=as_markdown, github=github, html=html is not None)
     output = "" if html is None else _checked(html)
@@ -90,13 +95,17 @@ def command(
     failures: list[str] = []
     empty: list[str] = []
     timeline: Picture | None = None
-    for trace in read_all(inputs, failures):
-        if not summarizer.add(trace):
-            empty.append(nothing_of(trace, tracks, names))
-        elif output and timeline is None:
-            timeline = _timeline(trace, options)
-        del trace  # before the next is read
+    work = partial(_sum_up, options, tracks, names)
+    with fleet_of(scheduler, memory_per_worker) as fleet:
+        for file, part in each_of(inputs, failures, fleet, work, partial(work, draw=bool(output))):
+            summarizer.merge(part.summarizer)
+            if part.nothing:
+                empty.append(part.nothing)
+            elif output and timeline is None:
+                timeline = part.timeline or _timeline(read(file), options)
     summary = summarizer.summary()
+    if summarizer.approximate:
+        say(f"there are too many durations to keep each: medians, p95 and p99 are to within {PRECISION:.2%}")
     if github:
         _annotate(summary, failures if summary.spans else [*failures, *empty])
     if not summary.spans:
@@ -114,6 +123,26 @@ def command(
         say(_no_steps(summary, steps))
         return 1
     return 1 if failures else 0
+
+
+class _Part(NamedTuple):
+    """What one trace adds: its figures; what there is to say where it holds nothing; and a picture, if asked for."""
+
+    summarizer: Summarizer
+    nothing: str
+    timeline: Picture | None
+
+
+def _sum_up(
+    options: Options, tracks: tuple[str, ...], names: tuple[str, ...], trace: Trace, draw: bool = False
+) -> _Part:
+    from gputrace.analysis.summary import Summarizer
+    from gputrace.table.unmatched import nothing_of
+
+    summarizer = Summarizer(options)
+    if not summarizer.add(trace):
+        return _Part(summarizer, nothing_of(trace, tracks, names), None)
+    return _Part(summarizer, "", _timeline(trace, options) if draw else None)
 
 
 def _no_steps(summary: Summary, steps: tuple[str, ...]) -> str:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import pty
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,7 @@ from gputrace.analysis.summary import Summarizer
 from tests.analysis.test_summary import rank
 from tests.cli.test_record import said
 from tests.merging.making import Host, write_trace
-from tests.record.running import GPUTRACE, PYTHON, run
+from tests.record.running import GPUTRACE, PYTHON, on_a_terminal, run
 
 
 def made(folder: Path) -> None:
@@ -46,20 +43,8 @@ def test_tables_in_a_pipe_are_whole(tmp_path: Path) -> None:
 
 def test_tables_on_a_terminal_are_as_wide_as_it(tmp_path: Path) -> None:
     made(tmp_path)
-    outside, inside = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "150", "TERM": "xterm"}
-    with subprocess.Popen(
-        [*GPUTRACE, "summary", "trace.pftrace"], cwd=tmp_path, stdout=inside, env=environment
-    ) as shown:
-        os.close(inside)
-        out = b""
-        try:
-            while piece := os.read(outside, 65536):
-                out += piece
-        except OSError:
-            pass  # how a terminal says that nobody writes to it any more
-    os.close(outside)
-    assert shown.returncode == 0
+    code, out = on_a_terminal([*GPUTRACE, "summary", "trace.pftrace"], tmp_path, "stdout", columns=150)
+    assert code == 0
     assert b"\x1b[1m" in out  # bold
     assert b"forward" in out
 

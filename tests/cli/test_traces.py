@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gputrace.cli.traces import read_all
+from gputrace.cli.traces import each_of
+from gputrace.fleet.each import Fleet
 from gputrace.table import read as reading
 from gputrace.table.columns import Problem
 from tests.cli.test_summary import made
@@ -51,7 +52,8 @@ def test_of_many_problems_some_are_told_and_the_rest_counted(
 
     monkeypatch.setattr(reading, "read", read)
     failures: list[str] = []
-    assert len(list(read_all(("trace.pftrace", "none"), failures))) == 1
+    found = list(each_of(("trace.pftrace", "none"), failures, Fleet(), lambda trace: len(trace.slices)))
+    assert found == [("trace.pftrace", 40)]
     assert failures == ["none does not exist"]
     assert capsys.readouterr().err.splitlines() == [
         "gputrace: none does not exist",

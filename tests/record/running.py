@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import subprocess
 import sys
 import time
@@ -26,6 +27,25 @@ def run(command: list[Any], cwd: Path, **options: Any) -> subprocess.CompletedPr
     if "input" in options:
         del options["stdin"]
     return subprocess.run(command, cwd=cwd, capture_output=True, timeout=60, **options)
+
+
+def on_a_terminal(command: list[Any], cwd: Path, stream: str, *, columns: int = 100) -> tuple[int, bytes]:
+    """The exit code, and what a command says on ``stream`` ("stdout" or "stderr") where that is a terminal; the other
+    is dropped.
+    """
+    outside, inside = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
+    streams: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: inside}
+    with subprocess.Popen(command, cwd=cwd, env=environment, **streams) as shown:
+        os.close(inside)
+        out = b""
+        try:
+            while piece := os.read(outside, 65536):
+                out += piece
+        except OSError:
+            pass  # how a terminal says that nobody writes to it any more
+    os.close(outside)
+    return shown.returncode, out
 
 
 def start(command: list[Any], cwd: Path, **options: Any) -> subprocess.Popen[bytes]:
