@@ -144,7 +144,9 @@ class Wanted:
         self.options |= counters_options(params["counters"]) | called
         add, leave_out = (params[name] if settings.rank(context, name) == 3 else () for name in ADDING)
         below = _of_project(context, "instrument"), _of_project(context, "no_instrument")
-        self.instruments = choose([*add, *(["python.calls"] if python else [])], leave_out, below=below)
+        self.instruments = choose(
+            [*add, *(["python.calls", "python.exceptions"] if python else [])], leave_out, below=below
+        )
         self._check_capture()
 
     def _check_capture(self) -> None:

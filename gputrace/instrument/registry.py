@@ -62,6 +62,7 @@ PATCHES: Final[dict[str, Patch]] = {
         Patch("nvtx.ranges", "nvtx", "gputrace.instrument.nvtx_ranges:ranges"),
         Patch("python.gc", "sys", "gputrace.instrument.gc_pauses:pauses", default=False),
         Patch("python.calls", "sys", "gputrace.instrument.python_calls:calls", default=False),
+        Patch("python.exceptions", "sys", "gputrace.instrument.raises:exceptions", default=False),
     )
 }
 

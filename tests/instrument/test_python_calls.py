@@ -75,7 +75,8 @@ def paths(engine: Engine) -> Counter[tuple[str, ...]]:
     """How often each chain of open slices occurs, outermost first, by containment and depth on one row."""
     found: Counter[tuple[str, ...]] = Counter()
     rows: dict[int, list[str]] = {}
-    for each in sorted(slices(engine), key=lambda each: (each.track_id, each.ts, each.depth)):
+    calls = [each for each in slices(engine) if not str(each.name).startswith("raise ")]
+    for each in sorted(calls, key=lambda each: (each.track_id, each.ts, each.depth)):
         chain = rows.setdefault(each.track_id, [])
         del chain[each.depth :]
         chain.append(each.name.removeprefix("__main__."))
