@@ -21,7 +21,7 @@ from gputrace.fleet.job import Done, do_all, size_of
 from gputrace.remote import Fetched, Remote, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from gputrace.fleet.job import Job
 
@@ -68,8 +68,9 @@ class Pool:
 
         with self._stack:
             # Results are small and taken at once: nothing is worth writing to a disk. What is given to a process beyond
-            # the job that it is at would be lost with it. Nobody is to look on over HTTP.
+            # the job that it is at would be lost with it. Nobody is to look on, over HTTP or in a profile.
             settings = {
+                "distributed.worker.profile.enabled": False,
                 "distributed.scheduler.http.routes": [],
                 "distributed.worker.http.routes": [],
                 "distributed.worker.memory.target": False,
@@ -142,6 +143,10 @@ class Pool:
                 found = [self._alone(job) for job in batch]
             for (file, _), done in zip(batch, found, strict=True):
                 yield self._seen_from_there(file, done)
+
+    def of_each(self, ask: Callable[[], Any]) -> list[Any]:
+        """What each process answers."""
+        return list(self._client.run(ask).values())
 
     def _threads(self) -> int:
         threads: int = sum(self._client.nthreads().values())

@@ -26,6 +26,7 @@ from tests.benchmarks import (
     busy_thread,
     cpu_time,
     edge,
+    fleet,
     host_cost,
     load,
     memory,
@@ -48,6 +49,7 @@ WRITING = "Writing"
 MEMORY = "Memory"
 STARTUP = "Start-up"
 MERGING = "Merging, on one core"
+MANY = "Many traces"
 LOAD = "Load"
 
 
@@ -74,6 +76,7 @@ BENCHMARKS = {
     "startup": Benchmark(STARTUP, startup.measure),
     "load": Benchmark(LOAD, load.measure),
     "merge": Benchmark(MERGING, merging.measure, each_twin=False),
+    "fleet": Benchmark(MANY, fleet.measure, each_twin=False),
     "peers": Benchmark("A host slice beside its peers, in the same units", peers.measure, each_twin=False),
     "peer_writing": Benchmark("Writing beside its peers, events", peer_writing.measure, each_twin=False),
 }
