@@ -71,31 +71,46 @@ class Destination:
         """
         if not self.url or not written.path:
             return True
-        place = self.shown
+        if not self._bring(self.local, self.url, interrupted):
+            return False
+        written.path = self.shown
+        return True
+
+    def bring_others(self, interrupted: Callable[[], bool]) -> list[str]:
+        """Take there what else was written beside the file, as the dumps of a recording. Returns where each is then."""
+        brought = []
+        for name in sorted(os.listdir(self.folder)) if self.folder else []:
+            local, url = os.path.join(self.folder, name), self.url.removesuffix(os.path.basename(self.url)) + name
+            # A recording's folder is hidden, and stays for what still runs.
+            if not name.startswith(".") and local != self.local and self._bring(local, url, interrupted):
+                brought.append(remote.shown(url))
+        return brought
+
+    def _bring(self, local: str, url: str, interrupted: Callable[[], bool]) -> bool:
+        place = remote.shown(url)
         try:
-            error = self._upload(interrupted)
+            error = self._upload(local, url, interrupted)
         except KeyboardInterrupt:
-            say(f"interrupted before it was in {place}; the whole file is kept: {self.local}")
+            say(f"interrupted before it was in {place}; the whole file is kept: {local}")
             raise
         if error is not None:
             say(
-                f"cannot write {place}: {remote.why(error)}. The whole file is kept: {self.local}; "
+                f"cannot write {place}: {remote.why(error)}. The whole file is kept: {local}; "
                 "copy it there by the storage's own tool"
             )
             return False
-        os.unlink(self.local)
-        written.path = place
+        os.unlink(local)
         return True
 
-    def _upload(self, interrupted: Callable[[], bool]) -> Exception | None:
+    def _upload(self, local: str, url: str, interrupted: Callable[[], bool]) -> Exception | None:
         """In a thread of its own: a storage may keep one waiting where no Ctrl-C is looked at."""
         failed: list[Exception] = []
-        went = [(0, os.path.getsize(self.local))]
+        went = [(0, os.path.getsize(local))]
 
         def upload() -> None:
             try:
-                fs, path = remote.open_storage(self.url)
-                remote.put(self.local, fs, path, lambda done, size: went.append((done, size)))
+                fs, path = remote.open_storage(url)
+                remote.put(local, fs, path, lambda done, size: went.append((done, size)))
             except Exception as error:  # storages raise what they like
                 failed.append(error)
 

@@ -110,12 +110,16 @@ def _finish(session: Session, signals: launch.Signals, destination: Destination,
     old = os.path.exists(session.output)
     with progress_bar(lambda: signals.take(signal.SIGINT)) as progress:
         summary = finish_recording(session, progress, recount)
+    others: list[str] = []
+    with contextlib.suppress(KeyboardInterrupt):  # the trace is kept, and that was said
+        if destination.bring(summary, lambda: _told_to_end(signals)):
+            others = destination.bring_others(lambda: _told_to_end(signals))
     if summary.path:
-        with contextlib.suppress(KeyboardInterrupt):  # the trace is kept, and that was said
-            destination.bring(summary, lambda: _told_to_end(signals))
         tell(summary, quiet)
     else:
         tell_empty(summary, session.output if old else "")
+    if others and not quiet:
+        say(f"wrote {', '.join(others)}")
 
 
 def _told_to_end(signals: launch.Signals) -> bool:

@@ -144,6 +144,21 @@ def test_a_file_of_this_machine_is_written_in_place(place: Place) -> None:
     assert len(Drawn(place.cwd / "here.pftrace").slices) == 1
 
 
+def test_dumps_go_there_too(place: Place) -> None:
+    program = (
+        "import gputrace, os, time\nwith gputrace.span('work'): pass\npath = gputrace.dump()\n"
+        "while not os.path.exists(path): time.sleep(0.01)"
+    )
+    command = recording(PYTHON, "-c", program, output="flaky://run/trace.pftrace")
+    command[command.index("--") : command.index("--")] = ["--last", "30s"]
+    done = place.run(command)
+    assert done.returncode == 0, done.stderr
+    assert said(done.stderr)[-1] == "wrote flaky://run/trace.1.pftrace"
+    for name in ("trace.pftrace", "trace.1.pftrace"):
+        assert [each.name for each in Drawn(place.stored / "run" / name).slices] == ["work"]
+    assert list(place.temporary.iterdir()) == list(place.cwd.iterdir()) == []
+
+
 def two(place: Place) -> None:
     write_trace(place.cwd / "a.pftrace", Host("node0"), program(0, 10))
     write_trace(place.cwd / "b.pftrace", Host("node0"), program(1, 11), number=1)
