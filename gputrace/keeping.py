@@ -24,13 +24,16 @@ if TYPE_CHECKING:
 
 #: Kinds of record; what follows each is in `Keeping`.
 STATE, TRACK, EDGES, CLOSED, METADATA, ALIVE = range(6)
-#: A record is its length and the time it was written at, both little-endian, and a marshalled tuple of that length.
+#: A record is its length and up to when there is something by then, both little-endian, and a marshalled tuple of that
+#: length. That time is the edges' own: under load they come here seconds late.
 LENGTH_BYTES: Final = 4
 TIME_BYTES: Final = 8
 #: Any Python since 3.4 reads it: the launcher's need not be the program's.
 _MARSHAL: Final = 4
 #: So many pieces make up what is kept; the oldest is that much too old at most.
 _PIECES: Final = 8
+#: Edges a record has at most: what comes in one go may be more than all that is kept, and would push itself out.
+_MOST_EDGES: Final = 1024
 _SHORTEST_NS: Final = 100_000_000
 #: So much longer a piece is kept than it counts: whoever was asked for a dump is not there at once.
 _SLACK_NS: Final = 2_000_000_000
@@ -49,7 +52,8 @@ class KeptFile:
         self._keep_ns = keep_ns
         self._most_bytes = most_bytes
         self._tell = tell
-        self._old: list[tuple[str, int, int]] = []  # path, bytes, and when it was full
+        self.last_ns = now_ns()  # up to when there is something
+        self._old: list[tuple[str, int, int]] = []  # path, bytes, and up to when it goes
         self._index = 0
         self._begun_ns = 0
         self._before = 0
@@ -80,10 +84,12 @@ class KeptFile:
     @property
     def full(self) -> bool:
         """Is it time for another piece?"""
-        if self._piece is None:
-            return True
-        age_ns = now_ns() - self._begun_ns
-        return age_ns > max(self._keep_ns // _PIECES, _SHORTEST_NS) or self._piece.length > self._most_bytes // _PIECES
+        return self.long or self.last_ns - self._begun_ns > max(self._keep_ns // _PIECES, _SHORTEST_NS)
+
+    @property
+    def long(self) -> bool:
+        """Does the piece hold its share of all that may be kept?"""
+        return self._piece is not None and self._piece.length > self._most_bytes // _PIECES
 
     def begin_piece(self, state: bytes) -> None:
         """Go on in a new piece, which begins with ``state``, and remove those that are too old, or too much.
@@ -97,23 +103,23 @@ class KeptFile:
             if self._piece is None or self._piece.length > self._most_bytes:
                 raise
             return  # the program may have every descriptor in use for now
-        now = now_ns()
         if self._piece is not None:
             self._piece.close()
             self._before += self._piece.length
-            self._old.append((self._piece.path, self._piece.length, now))
+            self._old.append((self._piece.path, self._piece.length, self.last_ns))
         self._index += 1
-        self._begun_ns = now
+        self._begun_ns = self.last_ns
         self._piece = ShardFile(path)
         self._piece.write(state)
-        self._remove_old(now)
+        self._remove_old()
 
-    def _remove_old(self, now: int) -> None:
+    def _remove_old(self) -> None:
         left = sum(size for _, size, _ in self._old)
-        while self._old and (self._old[0][2] < now - self._keep_ns - _SLACK_NS or left > self._most_bytes):
-            path, size, full_ns = self._old.pop(0)
+        wanted_ns = self.last_ns - self._keep_ns
+        while self._old and (self._old[0][2] < wanted_ns - _SLACK_NS or left > self._most_bytes):
+            path, size, until_ns = self._old.pop(0)
             left -= size
-            if full_ns >= now - self._keep_ns:
+            if until_ns >= wanted_ns:
                 self._tell(
                     f"process {os.getpid()} records more in {self._keep_ns / 1e9:g} s than it may keep, so less of its"
                     " last seconds is there: --max-size lets it keep more"
@@ -168,7 +174,16 @@ class Keeping(Exporter):
 
     def _state(self) -> bytes:
         rows = [(row.track, row.open, row.last) for row in self._rows.values()]
-        return record((STATE, self._process, rows, self._metadata))
+        return self._record((STATE, self._process, rows, self._metadata))
+
+    def _record(self, values: tuple[Any, ...]) -> bytes:
+        """A record as it stands in a piece."""
+        try:
+            data = dumps(values, _MARSHAL)
+        except ValueError:  # it takes no subclass of str, int, ...
+            data = dumps(_plain(values), _MARSHAL)
+        head = len(data).to_bytes(LENGTH_BYTES, "little") + self._file.last_ns.to_bytes(TIME_BYTES, "little")
+        return head + data
 
     def open_track(self, track: Track) -> None:
         parent = track.parent.id if track.parent else 0
@@ -176,15 +191,18 @@ class Keeping(Exporter):
         place = track.tid, track.order, track.merge_key, track.unit, labels
         plain = track.id, track.kind, track.name, parent, *place
         self._rows[track.id] = _Row(plain)
-        self._file.write(record((TRACK, plain)))
+        self._file.write(self._record((TRACK, plain)))
 
     def close_track(self, track: Track) -> None:
         if self._rows.pop(track.id, None) is not None:
-            self._file.write(record((CLOSED, track.id)))
+            self._file.write(self._record((CLOSED, track.id)))
 
     def write(self, track: Track, edges: Iterable[Edge]) -> None:
         edges = list(edges)
-        row = self._rows[track.id]
+        for first in range(0, len(edges), _MOST_EDGES):
+            self._write(self._rows[track.id], edges[first : first + _MOST_EDGES])
+
+    def _write(self, row: _Row, edges: list[Edge]) -> None:
         for edge in edges:
             kind = edge[1]
             if kind == BEGIN:
@@ -194,17 +212,23 @@ class Keeping(Exporter):
                     row.open.pop()
             elif kind == COUNTER:
                 row.last = edge
-        self._file.write(record((EDGES, track.id, edges)))
+        newest_ns = edges[-1][5] or edges[-1][0]  # a slice's end
+        # No clock of a device may push out what is kept: nothing is later than now.
+        self._file.last_ns = max(self._file.last_ns, min(newest_ns, now_ns()))
+        self._file.write(self._record((EDGES, row.track[0], edges)))
+        if self._file.long:
+            self._file.begin_piece(self._state())
 
     def metadata(self, values: Mapping[str, object]) -> None:
         self._metadata.append(dict(values))
-        self._file.write(record((METADATA, dict(values))))
+        self._file.write(self._record((METADATA, dict(values))))
 
     def flush(self) -> None:
         if self._file.length == self._length:
             if now_ns() - self._written_ns < _ALIVE_NS:
                 return
-            self._file.write(record((ALIVE,)))
+            self._file.last_ns = now_ns()
+            self._file.write(self._record((ALIVE,)))
         self._length, self._written_ns = self._file.length, now_ns()
         self._file.flush()
         if self._file.full:
@@ -213,15 +237,6 @@ class Keeping(Exporter):
 
     def close(self) -> None:
         self._file.close()
-
-
-def record(values: tuple[Any, ...]) -> bytes:
-    """A record as it stands in a piece."""
-    try:
-        data = dumps(values, _MARSHAL)
-    except ValueError:  # it takes no subclass of str, int, ...
-        data = dumps(_plain(values), _MARSHAL)
-    return len(data).to_bytes(LENGTH_BYTES, "little") + now_ns().to_bytes(TIME_BYTES, "little") + data
 
 
 def _plain(value: Any) -> Any:

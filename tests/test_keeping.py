@@ -30,6 +30,7 @@ from gputrace.model import (
 )
 from gputrace.record.join import join
 from gputrace.record.kept import draw_shards
+from gputrace.record.sizes import LEAST_BYTES
 from gputrace.regions import RECORDED
 from gputrace.shards import ShardFolder
 from gputrace.tracer import load_exporter
@@ -207,6 +208,46 @@ def test_too_much_is_bounded_and_told(tmp_path: Path, clock: Clock, suffix: str)
 
 
 @everywhere
+def test_more_than_all_that_may_be_kept_in_one_go(tmp_path: Path, clock: Clock, suffix: str) -> None:
+    program = Recorder(tmp_path / "folder", suffix, most_bytes=LEAST_BYTES)
+    program.write(program.thread, begin(clock.now, "main"))
+    count = 60_000
+    clock.now += 2 * count
+    steps = ((START + 2 * n, SLICE, f"step {n}", None, 0, START + 2 * n + 1) for n in range(1, count))
+    program.write(program.thread, *steps)
+    program.keeping.close()
+    size = sum(map(os.path.getsize, program.folder.kept_paths(program.number)))
+    assert LEAST_BYTES / 2 < size < LEAST_BYTES * 1.25
+    engine = program.read(suffix)
+    assert engine is not None
+    main, *found = [s.name for s in slices(engine)]
+    assert main == "main"
+    assert len(found) > 10_000
+    assert found == [f"step {n}" for n in range(count - len(found), count)]
+
+
+@everywhere
+@pytest.mark.parametrize("ahead", [True, False])
+def test_edges_that_come_late_count_by_their_own_time(tmp_path: Path, clock: Clock, suffix: str, ahead: bool) -> None:
+    """Under load they do, by more than all the time that is kept. One of a device's clock that is ahead is from now."""
+    program = Recorder(tmp_path / "folder", suffix)
+    clock.now += 100 * SECOND
+    for n in range(300):
+        ts = START + n * SECOND // 10
+        program.write(program.thread, (ts, SLICE, f"step {n}", None, 0, ts + 10))
+        clock.now += SECOND // 10
+        program.keeping.flush()
+    if ahead:
+        clock.now = START + 30 * SECOND
+        program.write(program.stream, (clock.now + 50 * SECOND, INSTANT, "ahead", None, 0, 0))
+    program.keeping.close()
+    engine = program.read(suffix)
+    assert engine is not None
+    steps = [f"step {n}" for n in range(200 if ahead else 199, 300)]
+    assert [s.name for s in slices(engine)] == [*steps, *(["ahead"] if ahead else [])]
+
+
+@everywhere
 def test_what_was_open_in_a_process_that_is_gone_is_over(tmp_path: Path, clock: Clock, suffix: str) -> None:
     gone, there = (Recorder(tmp_path / "folder", suffix, tid=n) for n in (7, 8))
     gone.write(gone.thread, begin(clock.now, "gone"))
@@ -271,5 +312,5 @@ def test_a_pause_within_the_kept_time_is_shown(tmp_path: Path, clock: Clock, suf
     engine = program.read(suffix)
     assert engine is not None
     ((_, values),) = counters(engine).items()
-    now = clock.now
-    assert values == [(START, 0), (now - KEEP, 1), (now - 2 * SECOND, 0), (now - SECOND, 1)]
+    last = clock.now - SECOND
+    assert values == [(START, 0), (last - KEEP, 1), (last - SECOND, 0), (last, 1)]

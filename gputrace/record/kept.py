@@ -118,7 +118,7 @@ def _draw(
 
 
 def _ends(folder: ShardFolder) -> dict[int, int]:
-    """When each process wrote something last, in ns, by shard number."""
+    """Up to when there is something of each process, in ns, by shard number."""
     found = {}
     for number in folder.kept_numbers():
         with contextlib.ExitStack() as stack:
@@ -153,7 +153,7 @@ def _open_all(paths: list[str], stack: contextlib.ExitStack) -> list[IO[bytes]]:
 
 
 def _frames(file: IO[bytes], *, skip: bool) -> Iterator[tuple[int, bytes]]:
-    """When each record was written, in ns, and, unless it is skipped, the record."""
+    """Up to when there is something by each record, in ns, and, unless it is skipped, the record."""
     size = os.fstat(file.fileno()).st_size
     while len(head := file.read(_HEAD)) == _HEAD:
         length = int.from_bytes(head[:LENGTH_BYTES], "little")
