@@ -163,6 +163,8 @@ class Pool:
         try:
             found: list[Done] = future.result()
         except (ImportError, AttributeError) as error:
+            if not self._scheduler:
+                raise
             raise GputraceError(
                 f"the cluster's processes cannot do this: {error}. They need the gputrace and the Python that are here"
             ) from error
@@ -172,10 +174,12 @@ class Pool:
         try:
             return self._result(self._submit([job]))[0]
         except _killed():
-            limit = f", {self._memory_bytes / 2**30:.3g} GB," if self._memory_bytes else ""
+            if self._scheduler:
+                limit = "a worker of the cluster may: their --memory-limit raises it"
+            else:
+                limit = f"it may, {self._memory_bytes / 2**30:.3g} GB, which --memory-per-worker raises"
             return Done(
-                failure=f"{job[0]}: the process that read it was killed; most likely it took more memory than it may"
-                f"{limit} which --memory-per-worker raises"
+                failure=f"{job[0]}: the process that read it was killed; most likely it took more memory than {limit}"
             )
 
     def _seen_from_there(self, file: str, done: Done) -> Done:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import LocalCluster
+from distributed import KilledWorker, LocalCluster
 
 from gputrace.errors import GputraceError, UsageError
 from gputrace.fleet import pool
@@ -160,6 +160,19 @@ def test_a_folder_that_the_cluster_does_not_see(
         "03.pftrace: cannot be read: No such file or directory (by the cluster: does it see this folder? "
         "Give a URL, or a folder that all its hosts share)"
     )
+
+
+def test_what_kills_a_worker_of_a_cluster(
+    cluster: LocalCluster, files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> None:
+        raise KilledWorker("do_all-1", None, 0)
+
+    monkeypatch.setattr(pool.Pool, "_result", killed)
+    with pool.Pool(cluster.scheduler_address, 0, 20) as clients:
+        [done] = clients.map([(files[3], count)])
+    assert done.failure.startswith("03.pftrace: the process that read it was killed; most likely it took more memory")
+    assert done.failure.endswith("than a worker of the cluster may: their --memory-limit raises it")
 
 
 def test_batches_keep_all_threads_at_work(files: list[str], tmp_path: Path) -> None:
