@@ -8,6 +8,7 @@ outlive the process, however it ends. `gputrace.record.kept` makes a trace of th
 from __future__ import annotations
 
 import os
+from binascii import crc32
 from marshal import dumps
 
 from gputrace.descriptors import OwnFile
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
 
 #: Kinds of record; what follows each is in `Keeping`.
 STATE, TRACK, EDGES, CLOSED, METADATA, ALIVE = range(6)
-#: A record is its length and up to when there is something by then, both little-endian, and a marshalled tuple of that
-#: length. That time is the edges' own: under load they come here seconds late.
+#: A record is its length, the CRC-32 of what follows, up to when there is something by then, all little-endian, and a
+#: marshalled tuple of that length. That time is the edges' own: under load they come here seconds late.
 LENGTH_BYTES: Final = 4
+SUM_BYTES: Final = 4
 TIME_BYTES: Final = 8
 #: Any Python since 3.4 reads it: the launcher's need not be the program's.
 _MARSHAL: Final = 4
@@ -182,8 +184,8 @@ class Keeping(Exporter):
             data = dumps(values, _MARSHAL)
         except ValueError:  # it takes no subclass of str, int, ...
             data = dumps(_plain(values), _MARSHAL)
-        head = len(data).to_bytes(LENGTH_BYTES, "little") + self._file.last_ns.to_bytes(TIME_BYTES, "little")
-        return head + data
+        body = self._file.last_ns.to_bytes(TIME_BYTES, "little") + data
+        return len(data).to_bytes(LENGTH_BYTES, "little") + crc32(body).to_bytes(SUM_BYTES, "little") + body
 
     def open_track(self, track: Track) -> None:
         parent = track.parent.id if track.parent else 0

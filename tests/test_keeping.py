@@ -272,11 +272,43 @@ def test_a_torn_record_ends_what_is_read(tmp_path: Path, clock: Clock, suffix: s
     program.keeping.close()
     path = Path(program.folder.kept_path(0, 0))
     data = path.read_bytes()
-    for length in (whole, whole + 3, whole + 12, whole + 13, len(data) - 1):
+    for length in (whole, whole + 3, whole + 16, whole + 17, len(data) - 1):
         path.write_bytes(data[:length])
         engine = program.read(suffix)
         assert engine is not None
         assert [s.name for s in slices(engine)] == ["a"]
+
+
+@everywhere
+def test_damage_costs_what_follows_in_that_process_and_is_noted(tmp_path: Path, clock: Clock, suffix: str) -> None:
+    program, other = (Recorder(tmp_path / "folder", suffix, tid=n) for n in (7, 8))
+    for n in range(40):  # two pieces and a little
+        for each in (program, other):
+            each.write(each.thread, (clock.now, SLICE, f"{each.number} {n}", None, 0, clock.now + 1))
+        clock.now += SECOND // 10
+        for each in (program, other):
+            each.keeping.flush()
+    for each in (program, other):
+        each.keeping.close()
+    whole = program.folder.kept_paths(program.number)
+    assert len(whole) == 4
+    chance = random.Random(1)
+    for path in map(Path, whole):
+        data = path.read_bytes()
+        for _ in range(6):
+            at = chance.randrange(len(data))
+            path.write_bytes(data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :])
+            program.folder.damage.clear()
+            program.folder.write_report(program.number, {"ended": 1})
+            engine = program.read(suffix)
+            assert engine is not None
+            found = [s.name or "" for s in slices(engine)]
+            mine = [name for name in found if name.startswith("0 ")]
+            assert mine == [f"0 {n}" for n in range(len(mine))]
+            assert len(mine) < 40 or path == Path(whole[-1])
+            assert len(found) - len(mine) == 40
+            assert program.folder.damage == {path.name: "is damaged"}
+        path.write_bytes(data)
 
 
 @everywhere

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+from binascii import crc32
 from marshal import loads
 
-from gputrace.keeping import CLOSED, EDGES, LENGTH_BYTES, METADATA, STATE, TIME_BYTES, TRACK
+from gputrace.keeping import CLOSED, EDGES, LENGTH_BYTES, METADATA, STATE, SUM_BYTES, TIME_BYTES, TRACK
 from gputrace.model import BEGIN, COUNTER, COUNTER_TRACK, END, SLICE, STREAM, Process, Track
 from gputrace.record import alive
 from gputrace.record.replace import replacing
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from gputrace.model import Edge, Exporter
     from gputrace.shards import ShardFolder
 
-_HEAD = LENGTH_BYTES + TIME_BYTES
+_HEAD = LENGTH_BYTES + SUM_BYTES + TIME_BYTES
 
 
 class Drawn:
@@ -52,10 +53,12 @@ def draw_shards(folder: ShardFolder, exporter: type[Exporter], running: set[int]
     """
     ends = _ends(folder)
     from_ns = max(ends.values(), default=0) - keeps(folder)
+    wanted = _alive_since(from_ns, folder, ends, running)
     found = {}
-    for number in _alive_since(from_ns, folder, ends, running):
+    for number in ends:
         with open(folder.shard_path(number), "wb", opener=_private) as file:
-            found[number] = _draw(folder, number, exporter, from_ns, lambda file=file: file)  # type: ignore[misc]
+            if number in wanted:  # else it is emptied of what an earlier draw may have left
+                found[number] = _draw(folder, number, exporter, from_ns, lambda file=file: file)  # type: ignore[misc]
     return found
 
 
@@ -119,12 +122,16 @@ def _draw(
 
 def _ends(folder: ShardFolder) -> dict[int, int]:
     """Up to when there is something of each process, in ns, by shard number."""
-    found = {}
-    for number in folder.kept_numbers():
+    return {number: _end(folder.kept_paths(number)) for number in folder.kept_numbers()}
+
+
+def _end(paths: list[str]) -> int:
+    for path in reversed(paths):  # the last may be all damage
         with contextlib.ExitStack() as stack:
-            files = _open_all(folder.kept_paths(number)[-1:], stack)
-            found[number] = max((ns for file in files for ns, _ in _frames(file, skip=True)), default=0)
-    return found
+            times = [ns for file in _open_all([path], stack) for ns, data in _frames(file) if data is not None]
+        if times:
+            return max(times)
+    return 0
 
 
 def _alive_since(from_ns: int, folder: ShardFolder, ends: dict[int, int], running: set[int]) -> list[int]:
@@ -134,34 +141,39 @@ def _alive_since(from_ns: int, folder: ShardFolder, ends: dict[int, int], runnin
 
 
 def _records(folder: ShardFolder, number: int) -> Iterator[tuple[Any, ...]]:
+    """All records of a process, up to the first that is damaged, which is noted in ``folder.damage``."""
     with contextlib.ExitStack() as stack:
         # All before any is read: its process removes the oldest meanwhile.
-        for file in _open_all(folder.kept_paths(number), stack):
-            for _, data in _frames(file, skip=False):
-                try:
+        files = _open_all(folder.kept_paths(number), stack)
+        for file in files:
+            for ns, data in _frames(file):
+                if data is not None:
                     yield loads(data)
-                except (ValueError, EOFError, TypeError):
-                    return  # torn, as by a full disk
+                elif ns or file is not files[-1] or folder.report(number).get("ended"):
+                    folder.damage[os.path.basename(file.name)] = "is damaged"
+                    return
 
 
 def _open_all(paths: list[str], stack: contextlib.ExitStack) -> list[IO[bytes]]:
     files: list[IO[bytes]] = []
     for path in paths:
         with contextlib.suppress(FileNotFoundError):  # it has become too old
-            files.append(stack.enter_context(os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")))
+            files.append(stack.enter_context(open(path, "rb", opener=_no_link)))  # noqa: SIM115 - the stack's
     return files
 
 
-def _frames(file: IO[bytes], *, skip: bool) -> Iterator[tuple[int, bytes]]:
-    """Up to when there is something by each record, in ns, and, unless it is skipped, the record."""
-    size = os.fstat(file.fileno()).st_size
-    while len(head := file.read(_HEAD)) == _HEAD:
-        length = int.from_bytes(head[:LENGTH_BYTES], "little")
-        if file.tell() + length > size:
+def _frames(file: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
+    """Up to when there is something by each record, in ns, and the record, None if it is damaged. At the end of a piece
+    that ends within one, as by a kill, 0 and None.
+    """
+    while head := file.read(_HEAD):
+        length, time_ns = int.from_bytes(head[:LENGTH_BYTES], "little"), head[-TIME_BYTES:]
+        data = file.read(length)
+        if len(head) < _HEAD or len(data) < length:
+            yield 0, None
             return
-        if skip:
-            file.seek(length, os.SEEK_CUR)
-        yield int.from_bytes(head[LENGTH_BYTES:], "little"), b"" if skip else file.read(length)
+        sound = crc32(time_ns + data) == int.from_bytes(head[LENGTH_BYTES:-TIME_BYTES], "little")
+        yield int.from_bytes(time_ns, "little"), data if sound else None
 
 
 class _Row:
@@ -325,6 +337,10 @@ class _Drawing:
             track = rows[0].track if rows else Track(self._next_id, COUNTER_TRACK, RECORDED)
             exporter.open_track(track)
             exporter.write(track, edges)
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW)
 
 
 def _private(path: str, flags: int) -> int:

@@ -256,13 +256,14 @@ _COST = {
     "shard": "what is not there is missing in the trace",
     "report": "what the process counted, such as what it dropped, is not known",
     "ring": "the last that the process did is missing",
+    "kept": "what the process did from there on is missing",
 }
 
 
 def _damage(folder: ShardFolder, images: Images) -> Iterator[str]:
     """A line for each file that is not as it was written."""
     for name, what in folder.damage.items():
-        number, _, ending = name.rpartition(".")
+        (number, *_), ending = name.split("."), name.rpartition(".")[2]
         cost = _COST.get(name) or _COST.get(ending, "")
         pid = images.pid(int(number)) if number.isdecimal() else 0
         yield f"{os.path.basename(folder.path)}/{name}{f' (process {pid})' if pid else ''} {what}: {cost}"
