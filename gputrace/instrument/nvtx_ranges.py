@@ -1,7 +1,7 @@
 """What a program says through the nvtx package: its ranges become spans and windows, its marks instants.
 
 The package's own functions still run, for whatever tool NVTX has loaded beside us. Without one it hands out domains
-that do nothing; those are stood in for, here. It knows neither torch's nor CuPy's copies of the package.
+that do nothing; those are stood in for, here. It knows no copy of the package: torch's, CuPy's.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ def ranges(site: Site) -> None:
     if not nvtx.enabled():
         return  # the user has switched its ranges off: NVTX_DISABLE
     opening = Ranges(site)
-    state = _Ranges(opening)
+    state = OpenRanges(opening)
     _annotate(site, nvtx.annotate, opening)
     for name, ours in (("push_range", state.push), ("pop_range", state.pop), ("mark", state.mark)):
-        site.set(nvtx, name, _beside(site, getattr(nvtx, name), ours))
+        site.set(nvtx, name, beside(site, getattr(nvtx, name), ours))
     start, end, get_domain = nvtx.start_range, nvtx.end_range, nvtx.get_domain
     domains: dict[Any, _Domain] = {}
 
     @functools.wraps(start)
     def start_range(*args: Any, **kwargs: Any) -> Any:
         theirs = start(*args, **kwargs)
-        return theirs if site.broken else _Range(_fenced(site, state.open, *args, **kwargs), theirs)
+        return theirs if site.broken else _Range(fenced(site, state.open, *args, **kwargs), theirs)
 
     @functools.wraps(end)
     def end_range(range_id: Any) -> Any:
@@ -73,7 +73,7 @@ def _annotate(site: Site, annotate: Any, opening: Ranges) -> None:
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
-        self._gputrace = _fenced(site, _described, *args, **kwargs), []
+        self._gputrace = fenced(site, _described, *args, **kwargs), []
 
     # These names tell the hot path to look at whoever wrote the `with`: see `gputrace.hot.scope`.
     @functools.wraps(enter)
@@ -121,7 +121,7 @@ def _annotate(site: Site, annotate: Any, opening: Ranges) -> None:
         site.set(annotate, name, ours)
 
 
-class _Ranges:
+class OpenRanges:
     """What is open: ranges that were pushed, by thread and domain; ranges that were started belong to nobody."""
 
     def __init__(self, opening: Ranges) -> None:
@@ -191,7 +191,7 @@ class _Attributes:
 class _Domain:
     """Stands for a domain that nobody listens to but us. What it has not, the package's own has."""
 
-    def __init__(self, site: Site, name: Any, theirs: Any, ranges: _Ranges) -> None:
+    def __init__(self, site: Site, name: Any, theirs: Any, ranges: OpenRanges) -> None:
         self._site = site
         self._name = name
         self._theirs = theirs
@@ -235,7 +235,7 @@ class _Domain:
         event = attributes if isinstance(attributes, _Attributes) else _Attributes(**given)
         if self._site.broken:
             return None
-        return _fenced(self._site, do, event.message, event.color, self._name, event.category, event.payload)
+        return fenced(self._site, do, event.message, event.color, self._name, event.category, event.payload)
 
 
 def _described(
@@ -247,20 +247,20 @@ def _described(
     return "" if message is None else as_name(message), args
 
 
-def _beside(site: Site, original: Any, ours: Callable[..., Any]) -> Any:
+def beside(site: Site, original: Any, ours: Callable[..., Any]) -> Any:
     """``original``, and then ours with the same arguments."""
 
     @functools.wraps(original)
     def both(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         if not site.broken:
-            _fenced(site, ours, *args, **kwargs)
+            fenced(site, ours, *args, **kwargs)
         return result
 
     return both
 
 
-def _fenced(site: Site, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def fenced(site: Site, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """What ours returns; None, and the patch's end, where it fails."""
     try:
         return do(*args, **kwargs)

@@ -59,6 +59,7 @@ PATCHES: Final[dict[str, Patch]] = {
         Patch("triton.launches", "triton", f"{_KERNELS}.triton:launches"),
         Patch("cuda.core", "cuda.core", f"{_KERNELS}.cuda_core:work"),
         Patch("numba.launches", "numba.cuda.dispatcher", f"{_KERNELS}.numba:launches"),
+        Patch("cupy.ranges", "cupy", f"{_KERNELS}.cupy:ranges"),
         Patch("nvtx.ranges", "nvtx", "gputrace.instrument.nvtx_ranges:ranges"),
         Patch("python.gc", "sys", "gputrace.instrument.gc_pauses:pauses", default=False),
         Patch("python.calls", "sys", "gputrace.instrument.python_calls:calls", default=False),

@@ -1,5 +1,5 @@
-"""Patches of what launches kernels from Python: Triton, cuda.core, Numba, CuPy. Each is a slice on the thread that
-launches, and a window on the stream that it launches on. Nothing here imports any of them.
+"""Patches of what launches kernels from Python: Triton, cuda.core, Numba; CuPy's ranges. A launch is a slice on the
+thread that launches, and a window on the stream that it launches on. Nothing here imports any of them.
 """
 
 from __future__ import annotations

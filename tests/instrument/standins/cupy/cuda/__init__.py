@@ -1,0 +1,3 @@
+from . import nvtx
+
+__all__ = ["nvtx"]
