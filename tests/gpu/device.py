@@ -53,7 +53,8 @@ class GPU:
         self.is_fake = self.name.startswith("Fake")
         self.context = check(driver.cuDevicePrimaryCtxRetain(number))
         self.make_current()
-        self._spin = check(driver.cuModuleGetFunction(check(driver.cuModuleLoadData(self._compile(number))), b"spin"))
+        self.cubin = self._compile(number)
+        self._spin = check(driver.cuModuleGetFunction(check(driver.cuModuleLoadData(self.cubin)), b"spin"))
 
     def make_current(self) -> None:
         """On the calling thread."""
@@ -65,12 +66,20 @@ class GPU:
 
     def launch(self, stream: int, ns: int) -> None:
         """Enqueue a kernel of one thread that lasts so long."""
+        self.next_kernels_last(ns)
+        values, types = (ns,), (ctypes.c_uint64,)
+        check(self.driver.cuLaunchKernel(self._spin, 1, 1, 1, 1, 1, 1, 0, stream, (values, types), 0))
+
+    def next_kernels_last(self, ns: int) -> None:
+        """Tell the fake driver, which cannot read it off a kernel's argument as a GPU does."""
         if self.is_fake:
             from tests.fake_driver import control
 
             control.set(kernel_ns=ns)
-        values, types = (ns,), (ctypes.c_uint64,)
-        check(self.driver.cuLaunchKernel(self._spin, 1, 1, 1, 1, 1, 1, 0, stream, (values, types), 0))
+
+    def allocate(self, size: int) -> int:
+        """Bytes on the device."""
+        return int(check(self.driver.cuMemAlloc(size)))
 
     def wait_for(self, stream: int) -> None:
         check(self.driver.cuStreamSynchronize(stream))
