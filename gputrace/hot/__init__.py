@@ -42,7 +42,6 @@ elif TWIN == "compiled":
 else:
     from gputrace.hot import pure as _twin
 
-call = _twin.call
 counter = _twin.counter
 current_number = _twin.current_number
 drop_queue = _twin.drop_queue
@@ -65,7 +64,6 @@ __all__ = [
     "MOST_WINDOWS",
     "TWIN",
     "WHY",
-    "call",
     "counter",
     "current_number",
     "drop_queue",

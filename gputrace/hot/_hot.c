@@ -18,8 +18,10 @@ static int start(PyObject *module) {
         if (!core.queues || !core.all_queues || !text_start() || !streams_start() || !spans_start()) return -1;
         started = true;
     }
-    PyObject *const types[] = {(PyObject *)span_type, (PyObject *)window_type, (PyObject *)off_type, (PyObject *)queue_type, (PyObject *)device_type};
-    static const char *const type_names[] = {"Span", "Window", "Off", "StreamQueue", "Device"};
+    static PyObject *calls;
+    if (!calls && !(calls = calls_start())) return -1;
+    PyObject *const types[] = {calls, (PyObject *)span_type, (PyObject *)window_type, (PyObject *)off_type, (PyObject *)queue_type, (PyObject *)device_type};
+    static const char *const type_names[] = {"Calls", "Span", "Window", "Off", "StreamQueue", "Device"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (PyModule_AddObjectRef(module, type_names[i], types[i])) return -1;
     if (PyModule_AddIntConstant(module, "INTERFACE", INTERFACE)) return -1;

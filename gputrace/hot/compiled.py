@@ -17,10 +17,10 @@ else:
     from _contextvars import ContextVar  # the builtin part of `contextvars`
 
 __all__ = [
+    "Calls",
     "Span",
     "StreamQueue",
     "Window",
-    "call",
     "counter",
     "current_number",
     "current_stream",
@@ -40,14 +40,14 @@ __all__ = [
 ]
 
 #: Which `_hot.pyi` this is written to. In a source tree the extension may be an older one, or a newer.
-INTERFACE: Final = 1
+INTERFACE: Final = 2
 if getattr(_hot, "INTERFACE", 0) != INTERFACE:
     raise ImportError("it was built from other sources than these: install gputrace anew")
 
+Calls = _hot.Calls
 Span = _hot.Span
 StreamQueue = _hot.StreamQueue
 Window = _hot.Window
-call = _hot.call
 current_number = _hot.current_number
 instant = _hot.instant
 pause = _hot.pause

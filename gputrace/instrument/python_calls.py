@@ -10,22 +10,23 @@ from __future__ import annotations
 
 import os
 import sys
-from _thread import _local
 
 from gputrace import hot
 from gputrace.fence import let_through
-from gputrace.hot.scope import ENTERS, SUSPENDABLE, is_contextlib
+from gputrace.hot.scope import ENTERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import CodeType, FrameType
+    from types import FrameType
     from typing import Any, Final
 
+    from gputrace.hot.calls import Calls
     from gputrace.instrument.site import Site
+elif hot.TWIN == "compiled":
+    from gputrace.hot.compiled import Calls
+else:
+    from gputrace.hot.calls import Calls
 
-#: Codes whose label is remembered; a program that makes ever more has them looked up again.
-MOST_CODES: Final = 1 << 16
 _LIBRARY: Final = os.path.dirname(os.__file__) + os.sep
 _INSTALLED: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
@@ -64,65 +65,6 @@ def _matches(module: str, globs: list[str]) -> bool:
     return any(fnmatchcase(module, glob) or fnmatchcase(module, f"{glob}.*") for glob in globs)
 
 
-class Calls:
-    """Open calls, a stack a thread, and the slices they are."""
-
-    def __init__(self, chosen: Callable[[str, str], bool], depth: int) -> None:
-        self._chosen = chosen
-        self._depth = depth
-        self._here = _local()
-        self._labels: dict[int, tuple[CodeType, str | None]] = {}  # the code is held, so that its id means it
-
-    def _label(self, frame: FrameType) -> str | None:
-        """What a frame's slice is called; None for one that is left out."""
-        code = frame.f_code
-        known = self._labels.get(id(code))
-        if known is not None:
-            return known[1]
-        module = frame.f_globals.get("__name__")
-        module = module if type(module) is str else ""
-        name = getattr(code, "co_qualname", code.co_name)
-        chosen = code.co_name not in ENTERS and self._chosen(module, code.co_filename)
-        label = f"{module}.{name}" if chosen else None
-        if len(self._labels) >= MOST_CODES:
-            self._labels.clear()
-        self._labels[id(code)] = code, label
-        return label
-
-    def begin(self, frame: FrameType) -> bool:
-        """Begin a frame's slice. False if calls of its code are left out, now and later."""
-        label = self._label(frame)
-        if label is None:
-            return False
-        if frame.f_code.co_flags & SUSPENDABLE and is_contextlib(frame.f_back):
-            return True
-        try:
-            stack = self._here.stack
-        except AttributeError:
-            stack = self._here.stack = []
-        stack.append((id(frame), hot.call(label) if len(stack) < self._depth else None))
-        return True
-
-    def end(self, frame: FrameType, raised: Callable[[FrameType], type[BaseException] | None] | None = None) -> bool:
-        """End a frame's slice, and what a greenlet left open above it; nothing if it began before the recording. False
-        as of `begin`. ``raised(frame)`` says what ended a frame that is shown, if that was no return.
-        """
-        if self._label(frame) is None:
-            return False
-        stack = getattr(self._here, "stack", None)
-        if not stack:
-            return True
-        key = id(frame)
-        if stack[-1][0] != key and not any(each == key for each, _ in stack):
-            return True
-        while True:
-            each, span = stack.pop()
-            if span is not None:
-                span.__exit__(raised(frame) if raised and each == key else None, None, None)
-            if each == key:
-                return True
-
-
 def calls(site: Site) -> None:
     """A slice a call. Options: ``python_include`` and ``python_exclude``, globs separated by commas; ``python_depth``,
     how many traced calls deep (0: no bound)."""
@@ -130,16 +72,33 @@ def calls(site: Site) -> None:
         [glob for glob in str(site.options.get(name, "")).split(",") if glob]
         for name in ("python_include", "python_exclude")
     )
-    traced = Calls(Filter(include, exclude), int(site.options.get("python_depth", 0)) or sys.maxsize)
+    wanted = Filter(include, exclude)
+
+    def choose(frame: FrameType) -> str | None:
+        """What a frame's slice is called; None for one that is left out."""
+        code, module = frame.f_code, frame.f_globals.get("__name__")
+        module = module if type(module) is str else ""
+        shown = code.co_name not in ENTERS and wanted(module, code.co_filename)
+        return f"{module}.{getattr(code, 'co_qualname', code.co_name)}" if shown else None
+
+    def fail(error: Exception) -> None:
+        let_through(error)
+        site.fail(error)
+
+    depth = int(site.options.get("python_depth", 0))
     if sys.version_info >= (3, 12):
-        _monitor(site, traced)
+        left_out = sys.monitoring.DISABLE  # type: ignore[attr-defined,unused-ignore]
+        _monitor(site, Calls(choose, fail, depth, left_out, b"", Raised))
     else:
-        _profile(site, traced)
+        from opcode import opname
+
+        ends = bytes(opname.index(name) for name in ("RETURN_VALUE", "YIELD_VALUE") if name in opname)
+        _profile(site, Calls(choose, fail, depth, None, ends, Raised))
 
 
 def _monitor(site: Site, traced: Calls) -> None:
     monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
-    events, disable = monitoring.events, monitoring.DISABLE
+    events = monitoring.events
     for tool in (monitoring.PROFILER_ID, 3, 4):  # 3 and 4 are nobody's
         try:
             monitoring.use_tool_id(tool, "gputrace")
@@ -149,31 +108,13 @@ def _monitor(site: Site, traced: Calls) -> None:
     else:
         raise RuntimeError("other tools hold all of sys.monitoring's ids: run without one of them")
 
-    def watching(do: Callable[[FrameType], bool], left_out: Any) -> Callable[..., Any]:
-        def look(*_: Any) -> Any:
-            try:
-                return None if do(sys._getframe(1)) else left_out
-            except Exception as error:
-                let_through(error)
-                site.fail(error)
-            return None
-
-        return look
-
-    def unwind(code: Any, offset: int, raised: BaseException) -> None:
-        try:
-            traced.end(sys._getframe(1), lambda _: type(raised))
-        except Exception as error:
-            let_through(error)
-            site.fail(error)
-
     callbacks = {
-        events.PY_START: watching(traced.begin, disable),
-        events.PY_RESUME: watching(traced.begin, disable),
-        events.PY_THROW: watching(traced.begin, None),  # this event can not be left out, nor PY_UNWIND
-        events.PY_RETURN: watching(traced.end, disable),
-        events.PY_YIELD: watching(traced.end, disable),
-        events.PY_UNWIND: unwind,
+        events.PY_START: traced.begin,
+        events.PY_RESUME: traced.begin,
+        events.PY_THROW: traced.throw,
+        events.PY_RETURN: traced.end,
+        events.PY_YIELD: traced.end,
+        events.PY_UNWIND: traced.unwind,
     }
 
     def undo() -> bool:
@@ -193,35 +134,10 @@ def _monitor(site: Site, traced: Calls) -> None:
 
 def _profile(site: Site, traced: Calls) -> None:
     import threading
-    from opcode import opname
-
-    ends = {opname.index(name) for name in ("RETURN_VALUE", "YIELD_VALUE") if name in opname}
-    codes: dict[int, tuple[CodeType, bytes]] = {}
-
-    def raised(frame: FrameType) -> type[BaseException] | None:
-        """`Raised` if the frame ends with an exception: the interpreter then says None was returned."""
-        code = frame.f_code
-        known = codes.get(id(code))
-        if known is None:
-            if len(codes) >= MOST_CODES:
-                codes.clear()
-            known = codes[id(code)] = code, code.co_code
-        return None if known[1][frame.f_lasti] in ends else Raised
-
-    def look(frame: FrameType, event: str, value: Any) -> None:
-        if site.broken or event not in ("call", "return"):
-            return
-        try:
-            if event == "call":
-                traced.begin(frame)
-            else:
-                traced.end(frame, raised if value is None else None)
-        except Exception as error:
-            let_through(error)
-            site.fail(error)
 
     if sys.getprofile() is not None:
         raise RuntimeError("the program has a profile function of its own, which is left alone")
+    look = traced.profile
 
     def undo() -> bool:
         if getattr(threading, "_profile_hook", None) is look:

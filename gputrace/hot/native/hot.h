@@ -3,6 +3,7 @@
  *   text.c      names and arguments as bytes
  *   rings.c     where host edges are kept until they are written, and found after a crash
  *   spans.c     the program's side: span, window, instant, counter
+ *   calls.c     Python's function calls as slices
  *   streams.c   devices, their events, and the queues of windows on streams
  *   lanes.c     which lane a slice goes to, and what is open on it
  *   perfetto.c  edges to Perfetto's wire format
@@ -10,7 +11,8 @@
  *   collect.c   the collector's side: host edges and reached windows to slices
  *   ../_hot.c   the module
  *
- * `gputrace/hot/pure.py`, `drain.py`, `gputrace/timeline.py` and `exporters/sequence.py` say the same in Python, and why;
+ * `gputrace/hot/pure.py`, `calls.py`, `drain.py`, `gputrace/timeline.py` and `exporters/sequence.py` say the same in Python, and
+ * why;
  * here is said only what C makes different. Times are ns of CLOCK_MONOTONIC, device times ns of the device's own clock.
  *
  * Who may touch what: the program's side runs with the GIL, the collector's without. Where both meet, one side writes and
@@ -43,6 +45,8 @@ extern PyMutex core_lock;
 #define GUARD() ((void)0)
 #define UNGUARD() ((void)0)
 #endif
+
+#define FASTCALL(function) ((PyCFunction)(void (*)(void))(function))
 
 /* Room for one more of `count` items of `size` bytes: twice as much where there is none. `items` is the address of the
  * pointer to them. False where memory ran out; nothing has changed then. */
@@ -287,6 +291,13 @@ bool sequence_encode(struct sequence *sequence, struct buffer *out, const struct
 
 enum thread_life { THREAD_LIVES, THREAD_ENDED, THREAD_FORGOTTEN }; /* by the system, by us: whoever comes second frees what is left */
 
+/* A function call that is open. `key`: its frame where frames can be suspended, else its code; `number`: its slice's, 0
+ * where it is not drawn. */
+struct open_call {
+    uintptr_t key;
+    uint64_t number;
+};
+
 /* One host thread that opened a span. Its ring is written with the GIL, by whoever closes a span of its, and read by the
  * collector. */
 struct thread {
@@ -301,6 +312,8 @@ struct thread {
         PyObject *queue;
         unsigned long long context_id;
     } ambient[3]; /* of the handles that mean another stream on each context, 0 to 2: what they meant last */
+    struct open_call *calls; /* innermost last */
+    size_t calls_open, calls_room;
     uint8_t *at, *end;
     struct piece *newest;
     uint64_t pieces;
@@ -340,7 +353,7 @@ struct stats {
 };
 
 /* Which gputrace/hot/_hot.pyi this is: compiled.py has the number, too. Another one where what is there changes. */
-enum { INTERFACE = 1 };
+enum { INTERFACE = 2 };
 
 /* The process's state. */
 struct core {
@@ -379,6 +392,13 @@ extern struct helpers helpers;
 extern PyTypeObject *span_type, *window_type, *off_type, *dropped_type, *queue_type, *device_type;
 extern PyMethodDef span_functions[];
 bool spans_start(void);
+struct thread *thread_here(void);  /* the calling one's, in this recording; NULL with an exception set */
+struct thread *thread_known(void); /* the same, NULL if there is none yet */
+/* Has the collector been woken, if it is to be? False with an exception set. */
+bool spans_awake(void);
+/* A slice of a thread's own, without an object: its number, 0 where there is no room. */
+uint64_t slice_begin(struct thread *thread, struct label label);
+void slice_end(struct thread *thread, uint64_t number, int64_t ns, const struct blob *args);
 void thread_empty(struct thread *thread);
 void thread_forget(struct thread *thread);
 /* The error indicator holds what a fenced call raised. False: it is the program's and stays set. */
@@ -391,6 +411,10 @@ static inline int64_t now_ns(void) {
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
+
+/* calls.c */
+
+PyObject *calls_start(void); /* its type, a new reference; NULL with an exception set */
 
 /* streams.c */
 

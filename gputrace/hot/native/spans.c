@@ -41,8 +41,13 @@ static _Thread_local struct thread *mine;
 static _Thread_local uint32_t mine_generation; /* of `mine`, which is forgotten where it is another recording's */
 static pthread_key_t at_thread_end;
 
+static void thread_free(struct thread *thread) {
+    free(thread->calls);
+    free(thread);
+}
+
 static void thread_ended(void *thread) {
-    if (atomic_exchange(&((struct thread *)thread)->life, THREAD_ENDED) == THREAD_FORGOTTEN) free(thread);
+    if (atomic_exchange(&((struct thread *)thread)->life, THREAD_ENDED) == THREAD_FORGOTTEN) thread_free(thread);
 }
 
 static struct thread *new_thread(void) {
@@ -58,14 +63,18 @@ static struct thread *new_thread(void) {
     atomic_store(&thread->next, atomic_load(&core.threads));
     atomic_store_explicit(&core.threads, thread, memory_order_release);
     UNGUARD();
-    if (mine && atomic_load(&mine->life) == THREAD_FORGOTTEN) free(mine);
+    if (mine && atomic_load(&mine->life) == THREAD_FORGOTTEN) thread_free(mine);
     pthread_setspecific(at_thread_end, thread);
     return mine = thread;
 }
 
-/* This thread's, in this recording; NULL with an exception set. */
-static struct thread *thread_here(void) {
-    return likely(mine && mine_generation == core.generation) ? mine : new_thread();
+struct thread *thread_known(void) {
+    return likely(mine && mine_generation == core.generation) ? mine : NULL;
+}
+
+struct thread *thread_here(void) {
+    struct thread *thread = thread_known();
+    return likely(thread != NULL) ? thread : new_thread();
 }
 
 /* Let go of what is the collector's. */
@@ -81,7 +90,7 @@ void thread_forget(struct thread *thread) {
     thread_empty(thread);
     for (int i = 0; i < 3; i++) Py_XDECREF(thread->ambient[i].queue);
     Py_XDECREF(thread->name);
-    if (atomic_exchange(&thread->life, THREAD_FORGOTTEN) == THREAD_ENDED) free(thread);
+    if (atomic_exchange(&thread->life, THREAD_FORGOTTEN) == THREAD_ENDED) thread_free(thread);
 }
 
 /* Rings. */
@@ -160,6 +169,28 @@ static void define_keys(const struct blob *args) {
     struct arg arg;
     while (arg_next(&view, &arg))
         if (arg.key.id && names[arg.key.id]->generation != core.generation) define_name(arg.key.id);
+}
+
+/* Slices without an object: for calls.c. */
+
+uint64_t slice_begin(struct thread *thread, struct label label) {
+    GUARD();
+    uint64_t number = ++core.next_number;
+    UNGUARD();
+    bool there = put_record(thread, RECORD_BEGIN, 0, label, now_ns(), number, 0, NULL, false);
+    if (unlikely(!there)) return core.stats.dropped_spans++, 0;
+    GUARD();
+    thread->open++;
+    UNGUARD();
+    return number;
+}
+
+void slice_end(struct thread *thread, uint64_t number, int64_t ns, const struct blob *args) {
+    if (unlikely(args != NULL)) define_keys(args);
+    put_record(thread, RECORD_END, 0, (struct label){0}, ns, number, 0, args, true);
+    GUARD();
+    thread->open--;
+    UNGUARD();
 }
 
 /* Scope: see gputrace/hot/scope.py. */
@@ -393,6 +424,10 @@ static bool wake(void) {
     return done || let_through();
 }
 
+bool spans_awake(void) {
+    return likely(!core.wake_needed) || wake();
+}
+
 /* The stream's queue for a call, borrowed: the one passed, else the one that `use_stream` made current. */
 static bool find_queue(PyObject *stream, struct queue **queue) {
     *queue = NULL;
@@ -410,7 +445,7 @@ static bool find_queue(PyObject *stream, struct queue **queue) {
 
 static Span *make_span(PyTypeObject *type, const struct call *call) {
     struct queue *queue;
-    if (unlikely(core.wake_needed) && !wake()) return NULL;
+    if (!spans_awake()) return NULL;
     if (!find_queue(call->stream, &queue)) return NULL;
     Py_XINCREF((PyObject *)queue);
     Span *made = new_span(type, call->name, call->values, call->kwnames);
@@ -622,18 +657,6 @@ static bool open_here(Span *span) {
     return scope_here(&scope) && open_span(span, scope);
 }
 
-/* See `gputrace.hot.pure.call`: never suspended while it is open, it is in its thread's own scope. */
-static PyObject *hot_call(PyObject *module, PyObject *name) {
-    (void)module;
-    if (!core.on) Py_RETURN_NONE;
-    if (unlikely(core.wake_needed) && !wake()) return NULL;
-    Span *span = new_span(span_type, name, NULL, NULL);
-    if (!span) return NULL;
-    if (open_span(span, 0)) return (PyObject *)span;
-    Py_DECREF((PyObject *)span);
-    return NULL;
-}
-
 /* What a slice says at its end of what went wrong; NULL if nothing did. The host's names first what was raised, the
  * window's why it ended; one that was given up says only that. */
 static struct blob *end_args(Span *span, bool of_window) {
@@ -664,13 +687,9 @@ static struct blob *end_args(Span *span, bool of_window) {
 }
 
 static void write_end(Span *span, int64_t ns) {
-    struct blob *args = NULL;
-    if (unlikely(span->error || span->reason) && (args = end_args(span, false))) define_keys(args);
-    put_record(span->thread, RECORD_END, 0, (struct label){0}, ns, span->number, 0, args, true);
+    struct blob *args = unlikely(span->error || span->reason) ? end_args(span, false) : NULL;
+    slice_end(span->thread, span->number, ns, args);
     blob_drop(args);
-    GUARD();
-    span->thread->open--;
-    UNGUARD();
 }
 
 /* The window's second entry: its end is recorded, or will not be. The window is the collector's from here. */
@@ -851,7 +870,6 @@ static void span_dealloc(PyObject *object) {
     Py_DECREF(type);
 }
 
-#define FASTCALL(function) ((PyCFunction)(void (*)(void))(function))
 enum { NOT_MADE_BY_CALLING = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION };
 
 static PyMethodDef span_methods[] = {
@@ -1039,7 +1057,7 @@ static PyObject *hot_instant(PyObject *module, PyObject *const *args, Py_ssize_t
     (void)module;
     if (count != 1) return PyErr_SetString(PyExc_TypeError, "instant() takes a name by position"), NULL;
     if (core.on) {
-        if (unlikely(core.wake_needed) && !wake()) return NULL;
+        if (!spans_awake()) return NULL;
         if (!put_moment(args[0], args + 1, kwnames) && !let_through()) return NULL;
     }
     Py_RETURN_NONE;
@@ -1050,7 +1068,7 @@ static PyObject *hot_sample(PyObject *module, PyObject *args) {
     (void)module;
     PyObject *name, *value, *unit_name, *keep = NULL;
     if (!PyArg_ParseTuple(args, "UOU", &name, &value, &unit_name)) return NULL;
-    if (unlikely(core.wake_needed) && !wake()) return NULL;
+    if (!spans_awake()) return NULL;
     uint64_t bits = 0;
     int overflow = 0;
     if (PyLong_Check(value)) bits = (uint64_t)PyLong_AsLongLongAndOverflow(value, &overflow);
@@ -1109,7 +1127,6 @@ PyMethodDef span_functions[] = {
      "A slice on this thread while the block or the decorated call runs and, where a stream is known, a window on it.\n\n"
      "``with gputrace.span(\"forward\", stream=s, batch=32): ...`` or ``@gputrace.span(\"step\")``. Raises nothing. See\n"
      "`gputrace.hot.pure.span`, whose compiled twin this is."},
-    {"call", hot_call, METH_O, "call($module, name, /)\n--\n\nBegin a slice of a function that is not suspended while it runs."},
     {"window", FASTCALL(hot_window), METH_FASTCALL | METH_KEYWORDS,
      "window($module, name, /, stream=None, **args)\n--\n\n"
      "An explicit window, open from here until its ``close()``, which any thread may call, in any order. Raises nothing."},
