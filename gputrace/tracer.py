@@ -247,12 +247,12 @@ class Tracer:
         self._forks.append((get_ident(), held))
         self.regions.stop_timer()
         self._sampler.stop()
-        self._reader.stop(FORK_DEADLINE_S)
         try:
             self._host.set_hurried(True)
             self._collector.stop(FORK_DEADLINE_S)
         finally:
             self._host.set_hurried(False)
+        self._reader.stop(FORK_DEADLINE_S)  # last, as it is the collector that starts it
         for lock in (self._cycle_lock, self._devices_lock, self._lock):
             if lock.acquire(timeout=FORK_DEADLINE_S):
                 held.append(lock)

@@ -75,8 +75,9 @@ if TYPE_CHECKING:
 if not TYPE_CHECKING:
     from _contextvars import ContextVar  # the builtin part of `contextvars`
 
-# A fresh span is in no list, an open one once in its thread's buffer, an ended one twice; a closed one is done with.
-_FRESH, _OPEN, _ENDED, _CLOSED = 0, 1, 2, 3
+# A fresh span is in no list, an open one once in its thread's buffer, an ended one twice; a closed one is done with. What
+# is being opened is no more fresh: another thread that enters it meanwhile opens one of its own.
+_FRESH, _OPEN, _ENDED, _CLOSED, _OPENING = 0, 1, 2, 3, 4
 CAPTURE_IMPLICIT: Final = 906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the legacy stream, beside one being captured
 _NEVER_CLOSED: Final = str(NEVER_CLOSED["ended"])
 
@@ -262,7 +263,7 @@ class Span:
         exception that a signal's handler raised before `__exit__` could begin; it is ended here.
         """
         state = getattr(self, "state", _CLOSED)  # none where a signal's handler raised inside `__init__`
-        if state == _FRESH:
+        if state in (_FRESH, _OPENING):
             if not self.free.closed:
                 self.free.append(Span(self.free, self.start, self.end))
         elif state != _CLOSED:
@@ -272,6 +273,7 @@ class Span:
         made = self if not self.state and _on else self._another(_getframe(1))
         if made.state:
             return self  # nothing records it
+        made.state = _OPENING  # no other thread runs between this and the look at it
         try:
             thread = made.thread = _local_state.buffer
         except AttributeError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -210,3 +211,15 @@ def test_a_deep_nest(tmp_path: Path) -> None:
         assert [by_name[f"level {n}"].depth for n in range(600)] == [*range(512), *range(88)]
         assert by_name["after"].depth == 0
     assert run.report["out_of_order"] == run.report["unfinished"] == 0
+
+
+def test_what_leads_back_to_a_span_that_records_nothing_is_collected() -> None:
+    """A program that nobody traces keeps no object for ours: a span holds what it was made with until it is gone."""
+
+    class Owner:
+        def __init__(self) -> None:
+            self.span = gputrace.span("x", owner=self)
+
+    gone = weakref.ref(Owner())
+    gc.collect()
+    assert gone() is None

@@ -165,7 +165,7 @@ static PyObject *event(PyObject *object, PyObject *const *args, Py_ssize_t count
     Calls *self = (Calls *)object;
     PyObject *frame = (PyObject *)PyEval_GetFrame();
     bool kept;
-    if (count < 2 || !frame) Py_RETURN_NONE;
+    if (count < 2 || !frame) RETURN_NONE;
     struct code *code = code_of(self, args[0], frame, &kept);
     if (!code) return failed(self);
     PyObject *kind = raises && count > 2 ? (PyObject *)Py_TYPE(args[2]) : NULL;
@@ -215,9 +215,9 @@ static bool is_event(PyObject *said, const char *name, PyObject **known) {
 static PyObject *calls_profile(PyObject *object, PyObject *const *args, Py_ssize_t count) {
     Calls *self = (Calls *)object;
     static PyObject *call_event, *return_event;
-    if (count < 3 || !PyUnicode_Check(args[1])) Py_RETURN_NONE;
+    if (count < 3 || !PyUnicode_Check(args[1])) RETURN_NONE;
     bool begins = is_event(args[1], "call", &call_event), kept;
-    if (!begins && !is_event(args[1], "return", &return_event)) Py_RETURN_NONE;
+    if (!begins && !is_event(args[1], "return", &return_event)) RETURN_NONE;
     PyObject *frame = args[0], *of = (PyObject *)PyFrame_GetCode((PyFrameObject *)frame);
     struct code *code = code_of(self, of, frame, &kept);
     Py_DECREF(of);

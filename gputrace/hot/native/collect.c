@@ -53,7 +53,7 @@ static PyObject *hot_epoch_pending(PyObject *module, PyObject *args) {
     header->length[next & 1] = length;
     atomic_store_explicit(&header->pending, next, memory_order_release);
     turn_end();
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 /* epoch_commit(generation): the shard is as long as was said. */
@@ -65,7 +65,7 @@ static PyObject *hot_epoch_commit(PyObject *module, PyObject *generation) {
     ring_commit();
     gil_take(&c);
     turn_end();
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 /* Host edges. */
@@ -565,7 +565,7 @@ static PyObject *hot_mark(PyObject *module, PyObject *queues) {
         if (!queue) return NULL;
         queue->marked = atomic_load_explicit(&queue->pushed, memory_order_acquire);
     }
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 static uint64_t half_step_ns(int64_t elapsed) {
@@ -629,7 +629,7 @@ static PyObject *hot_read_lost(PyObject *module, PyObject *args) {
         }
         chain_give(&chain, queue->device);
     }
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 /* Windows: placing. */
@@ -839,12 +839,13 @@ static bool place_queue(struct collecting *c, struct queue *queue, const struct 
 static PyObject *hot_place(PyObject *module, PyObject *args) {
     (void)module;
     unsigned long long generation;
-    PyObject *queues;
-    const char *bytes;
+    PyObject *queues, *packed;
+    char *bytes;
     Py_ssize_t length;
     long long reach_ns, read_error_ns, tick_ns;
     unsigned long long most;
-    if (!PyArg_ParseTuple(args, "KO!y#LLLK", &generation, &PyList_Type, &queues, &bytes, &length, &reach_ns, &read_error_ns, &tick_ns, &most))
+    if (!PyArg_ParseTuple(args, "KO!SLLLK", &generation, &PyList_Type, &queues, &packed, &reach_ns, &read_error_ns, &tick_ns, &most) ||
+        PyBytes_AsStringAndSize(packed, &bytes, &length))
         return NULL;
     if ((size_t)length < sizeof(struct stretch) || (size_t)length % sizeof(struct stretch))
         return PyErr_SetString(PyExc_ValueError, "no pieces to place by"), NULL;
@@ -902,7 +903,7 @@ static PyObject *hot_give_up(PyObject *module, PyObject *args) {
     }
     turn_end();
     if (!ok) return PyErr_Occurred() ? NULL : PyErr_NoMemory();
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 /* waiting_range(queue) -> (earliest, latest) device time of what has waited since nothing did; None where nothing timed
@@ -930,7 +931,7 @@ static PyObject *hot_clip_waiting(PyObject *module, PyObject *args) {
         if (passed->device_ns > most_ns) passed->device_ns = most_ns;
         if (passed->end_device_ns > most_ns) passed->end_device_ns = most_ns;
     }
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 /* first_event(queue): of the window at the queue's front, or None. */
@@ -939,7 +940,7 @@ static PyObject *hot_first_event(PyObject *module, PyObject *object) {
     struct queue *queue = as_queue(object);
     uintptr_t entry;
     if (!queue) return NULL;
-    if (!queue_peek(queue, 0, &entry) || entry & 1) Py_RETURN_NONE;
+    if (!queue_peek(queue, 0, &entry) || entry & 1) RETURN_NONE;
     void *event = ((struct window *)entry)->start;
     return queue->device->is_native ? PyLong_FromVoidPtr(event) : Py_NewRef((PyObject *)event);
 }
@@ -984,8 +985,9 @@ static PyObject *hot_begin(PyObject *module, PyObject *args) {
     Py_ssize_t name_length;
     unsigned long long most_bytes;
     int in_python;
-    PyObject *resolve, *wake, *opens, *closes, *stream;
-    if (!PyArg_ParseTuple(args, "zKs#pOOOOO", &path, &most_bytes, &name, &name_length, &in_python, &resolve, &wake, &opens, &closes, &stream))
+    PyObject *said, *resolve, *wake, *opens, *closes, *stream;
+    if (!PyArg_ParseTuple(args, "zKUpOOOOO", &path, &most_bytes, &said, &in_python, &resolve, &wake, &opens, &closes, &stream) ||
+        !(name = PyUnicode_AsUTF8AndSize(said, &name_length)))
         return NULL;
     if (!rings_start(path, most_bytes, (struct text){name, (uint32_t)name_length})) return NULL;
     python_sink = in_python;
@@ -1004,19 +1006,19 @@ static PyObject *hot_begin(PyObject *module, PyObject *args) {
 static PyObject *hot_switch_off(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
     core.on = core.armed = false;
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 static PyObject *hot_pause(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
     core.on = false;
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 static PyObject *hot_resume(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
     core.on = core.armed;
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 /* forget(): buffers, queues and counts go; spans still open are nobody's. In a forked child too: touches no driver, no
@@ -1046,7 +1048,7 @@ static PyObject *hot_forget(PyObject *module, PyObject *unused) {
     if (!queues || !all) return Py_XDECREF(queues), Py_XDECREF(all), NULL;
     replace(&core.queues, queues);
     replace(&core.all_queues, all);
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 /* remove_ring(generation): everything is in the shard. */
@@ -1055,7 +1057,7 @@ static PyObject *hot_remove_ring(PyObject *module, PyObject *generation) {
     if (!turn_take_for(generation)) return NULL;
     rings_stop();
     turn_end();
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 static PyObject *hot_queues(PyObject *module, PyObject *unused) {
@@ -1071,13 +1073,13 @@ static PyObject *hot_all_queues(PyObject *module, PyObject *unused) {
 static PyObject *hot_wake_next(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
     core.wake_needed = true;
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 static PyObject *hot_stream_used(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
     core.stream_used = true;
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 static PyObject *hot_is_on(PyObject *module, PyObject *unused) {
@@ -1127,7 +1129,7 @@ static PyObject *hot_open_spans(PyObject *module, PyObject *generation) {
 static PyObject *hot_set_hurried(PyObject *module, PyObject *hurry) {
     (void)module;
     atomic_store(&hurried, PyObject_IsTrue(hurry) == 1);
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 /* set_clock(now_ns, step_ns): a clock for tests, which moves by a step at each read; 0 for the real one. */
@@ -1137,7 +1139,7 @@ static PyObject *hot_set_clock(PyObject *module, PyObject *args) {
     if (!PyArg_ParseTuple(args, "LL", &now, &step)) return NULL;
     core.clock_ns = now;
     core.clock_step = step;
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 PyMethodDef collect_functions[] = {

@@ -46,6 +46,9 @@ extern PyMutex core_lock;
 #define UNGUARD() ((void)0)
 #endif
 
+/* Headers of 3.12 and later count no reference to None, whichever Python the extension is for. For the same reason no call
+ * here has a `#` in its format: what that means depends on the headers, and what is asked for by it on the Python. */
+#define RETURN_NONE return Py_NewRef(Py_None)
 #define FASTCALL(function) ((PyCFunction)(void (*)(void))(function))
 
 /* Room for one more of `count` items of `size` bytes: twice as much where there is none. `items` is the address of the
@@ -329,7 +332,7 @@ struct device;
 struct queue;
 struct window;
 
-enum span_state { FRESH, OPEN, ENDED, CLOSED };
+enum span_state { FRESH, OPENING, OPEN, ENDED, CLOSED };
 
 typedef struct {
     PyObject_HEAD

@@ -274,9 +274,14 @@ static void memory_give(void *memory) {
 #endif
 
 static Span *blank(PyTypeObject *type) {
-    void *memory = memory_take();
-    if (!memory) return (Span *)PyErr_NoMemory();
-    Span *span = (Span *)PyObject_Init(memory, type);
+    Span *span;
+    if (unlikely(type == off_type)) {
+        if (!(span = PyObject_GC_New(Span, type))) return NULL;
+    } else {
+        void *memory = memory_take();
+        if (!memory) return (Span *)PyErr_NoMemory();
+        span = (Span *)PyObject_Init(memory, type);
+    }
     memset((char *)span + sizeof(PyObject), 0, sizeof *span - sizeof(PyObject));
     span->generation = core.generation;
     return span;
@@ -413,6 +418,7 @@ static PyObject *off_span(const struct call *call) {
     if (call->kwnames && (off->kwargs = PyDict_New())) /* as they are: made plain if it is entered with tracing on */
         for (Py_ssize_t i = 0; i < PyTuple_Size(call->kwnames); i++)
             if (call->values[i] && PyDict_SetItem(off->kwargs, PyTuple_GetItem(call->kwnames, i), call->values[i])) PyErr_Clear();
+    if (!bare) PyObject_GC_Track((PyObject *)off);
     return (PyObject *)off;
 }
 
@@ -806,6 +812,7 @@ static PyObject *span_enter(PyObject *object, PyObject *unused) {
     (void)unused;
     Span *span = (Span *)object;
     bool fresh = span->state == FRESH && span->generation == core.generation && core.on;
+    if (likely(fresh)) span->state = OPENING; /* what opens it may let another thread in, which would find it fresh, too */
     if (unlikely(!(likely(fresh) ? open_here(span) : enter_another(span))) && !let_through()) return NULL;
     return Py_NewRef(object);
 }
@@ -824,7 +831,7 @@ static PyObject *span_exit(PyObject *object, PyObject *const *args, Py_ssize_t c
     PyObject *kind = count > 0 ? args[0] : NULL;
     int another = unlikely(span->again != NULL) ? exit_another(span, kind) : 0;
     if (another < 0 || (!another && !close_span(span, kind))) return NULL;
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 /* Decorate: one span a call. decorate.py is given what `span` takes. */
@@ -848,6 +855,17 @@ static PyObject *span_call(PyObject *object, PyObject *args, PyObject *kwargs) {
     return made;
 }
 
+static void span_release(Span *span) {
+    blob_drop(span->args);
+    Py_XDECREF((PyObject *)span->queue);
+    Py_XDECREF(span->name);
+    Py_XDECREF(span->error);
+    Py_XDECREF(span->reason);
+    Py_XDECREF(span->again);
+    Py_XDECREF(span->stream);
+    Py_XDECREF(span->kwargs);
+}
+
 static void span_dealloc(PyObject *object) {
     Span *span = (Span *)object;
     if (unlikely(span->state == OPEN)) { /* its block was left by what a signal's handler raised, or it was forgotten */
@@ -857,14 +875,7 @@ static void span_dealloc(PyObject *object) {
         end_without_event(span, "never closed");
         PyErr_Restore(type, value, trace);
     }
-    blob_drop(span->args);
-    Py_XDECREF((PyObject *)span->queue);
-    Py_XDECREF(span->name);
-    Py_XDECREF(span->error);
-    Py_XDECREF(span->reason);
-    Py_XDECREF(span->again);
-    Py_XDECREF(span->stream);
-    Py_XDECREF(span->kwargs);
+    span_release(span);
     PyTypeObject *type = Py_TYPE(object);
     memory_give(object);
     Py_DECREF(type);
@@ -909,7 +920,7 @@ static PyObject *itself(PyObject *object, PyObject *unused) {
 static PyObject *window_close(PyObject *object, PyObject *unused) {
     (void)unused;
     if (!close_span((Span *)object, NULL)) return NULL;
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 static bool fail_window(Span *span, PyObject *error) {
@@ -923,13 +934,13 @@ static bool fail_window(Span *span, PyObject *error) {
 
 static PyObject *window_failure(PyObject *object, PyObject *error) {
     if (!fail_window((Span *)object, error)) return NULL;
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 static PyObject *window_abandon(PyObject *object, PyObject *unused) {
     (void)unused;
     end_without_event((Span *)object, "abandoned");
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 static PyObject *window_exit(PyObject *object, PyObject *const *args, Py_ssize_t count) {
@@ -999,17 +1010,40 @@ static PyObject *off_enter(PyObject *object, PyObject *unused) {
 static PyObject *off_exit(PyObject *object, PyObject *const *args, Py_ssize_t count) {
     Span *off = (Span *)object;
     if (unlikely(off->again != NULL) && exit_another(off, count > 0 ? args[0] : NULL) < 0) return NULL;
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 static PyObject *do_nothing(PyObject *object, PyObject *unused) {
     (void)object, (void)unused;
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 static PyObject *exit_nothing(PyObject *object, PyObject *const *args, Py_ssize_t count) {
     (void)object, (void)args, (void)count;
-    Py_RETURN_NONE;
+    RETURN_NONE;
+}
+
+/* What it was made with is the program's own, which may lead back to it. */
+static int off_traverse(PyObject *object, visitproc visit, void *arg) {
+    Span *off = (Span *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(off->stream);
+    Py_VISIT(off->kwargs);
+    return 0;
+}
+
+static int off_clear(PyObject *object) {
+    Py_CLEAR(((Span *)object)->stream);
+    Py_CLEAR(((Span *)object)->kwargs);
+    return 0;
+}
+
+static void off_dealloc(PyObject *object) {
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    span_release((Span *)object);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
 }
 
 static PyMethodDef off_methods[] = {
@@ -1020,9 +1054,13 @@ static PyMethodDef off_methods[] = {
     {"failure", do_nothing, METH_O, NULL},
     {0},
 };
-static PyType_Slot off_slots[] = {
-    {Py_tp_dealloc, span_dealloc}, {Py_tp_methods, off_methods}, {Py_tp_call, span_call}, {0, NULL}};
-static PyType_Spec off_spec = {"gputrace.hot._hot.Off", sizeof(Span), 0, NOT_MADE_BY_CALLING, off_slots};
+static PyType_Slot off_slots[] = {{Py_tp_traverse, off_traverse},
+                                  {Py_tp_clear, off_clear},
+                                  {Py_tp_dealloc, off_dealloc},
+                                  {Py_tp_methods, off_methods},
+                                  {Py_tp_call, span_call},
+                                  {0, NULL}};
+static PyType_Spec off_spec = {"gputrace.hot._hot.Off", sizeof(Span), 0, NOT_MADE_BY_CALLING | Py_TPFLAGS_HAVE_GC, off_slots};
 
 /* What an exception of ours cost. */
 static PyMethodDef dropped_methods[] = {
@@ -1060,7 +1098,7 @@ static PyObject *hot_instant(PyObject *module, PyObject *const *args, Py_ssize_t
         if (!spans_awake()) return NULL;
         if (!put_moment(args[0], args + 1, kwnames) && !let_through()) return NULL;
     }
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 /* sample(name, value, unit): str, int or float, str. `gputrace.hot.compiled.counter` has made them so. */
@@ -1086,7 +1124,7 @@ static PyObject *hot_sample(PyObject *module, PyObject *args) {
     if (!put_record(thread, RECORD_SAMPLE, is_double ? IS_DOUBLE : 0, label, now_ns(), bits, (uint64_t)unit, NULL, false))
         core.stats.dropped_spans++;
     Py_XDECREF(keep);
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 /* mark_failure(text, queues): every window open now on these failed. */
@@ -1105,7 +1143,7 @@ static PyObject *hot_mark_failure(PyObject *module, PyObject *args) {
         UNGUARD();
     }
     Py_DECREF(keep);
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 static PyObject *hot_queue_of(PyObject *module, PyObject *stream) {

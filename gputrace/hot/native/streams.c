@@ -149,7 +149,7 @@ static PyObject *queue_refuse(PyObject *object, PyObject *why) {
     PyObject *before = queue->refused;
     queue->refused = Py_NewRef(why);
     Py_XDECREF(before);
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 static PyObject *queue_forget(PyObject *object, PyObject *unused) {
@@ -160,7 +160,7 @@ static PyObject *queue_forget(PyObject *object, PyObject *unused) {
         if (PyDict_GetItemWithError(core.queues, keys[i]) == object) PyDict_DelItem(core.queues, keys[i]);
         PyErr_Clear(); /* not hashable: it is no key */
     }
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 static PyObject *queue_get_handle(PyObject *object, void *unused) {
@@ -305,7 +305,7 @@ static PyObject *device_add(PyObject *object, PyObject *events) {
     device->slabs = slab;
     device->made += (uint64_t)count;
     UNGUARD();
-    Py_RETURN_NONE;
+    RETURN_NONE;
 }
 
 /* queue(native, handle, address, open_lane) */
