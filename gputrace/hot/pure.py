@@ -75,8 +75,8 @@ if TYPE_CHECKING:
 if not TYPE_CHECKING:
     from _contextvars import ContextVar  # the builtin part of `contextvars`
 
-# A fresh span is in no list, an open one once in its thread's buffer, an ended one twice; a closed one is done with. What
-# is being opened is no more fresh: another thread that enters it meanwhile opens one of its own.
+# A fresh span is in no list, an open one once in its thread's buffer, an ended one twice; a closed one is done with.
+# What is being opened is no more fresh: another thread that enters it meanwhile opens one of its own.
 _FRESH, _OPEN, _ENDED, _CLOSED, _OPENING = 0, 1, 2, 3, 4
 CAPTURE_IMPLICIT: Final = 906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the legacy stream, beside one being captured
 _NEVER_CLOSED: Final = str(NEVER_CLOSED["ended"])
