@@ -37,6 +37,7 @@ from gputrace.hot.shared import (
     MOST_SPANS,
     Stats,
     UseStream,
+    decorate_bare,
     decorate_with,
     last_use,
     note_use,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextvars import ContextVar
     from types import TracebackType
-    from typing import Any, Final, Protocol, TypeVar
+    from typing import Any, Final, Protocol, TypeVar, overload
 
     from gputrace.model import Args
 
@@ -515,14 +516,22 @@ class _Dropped(_Off):
 _off_by_name: dict[str, _Off] = {}
 
 
-def span(name: str, /, stream: Any = None, **args: Any) -> SpanLike:
+if TYPE_CHECKING:
+
+    @overload
+    def span(function: F, /) -> F: ...
+    @overload
+    def span(name: str, /, stream: Any = None, **args: Any) -> SpanLike: ...
+
+
+def span(name: Any, /, stream: Any = None, **args: Any) -> Any:
     """A slice on this thread while the block or the decorated call runs and, where a stream is known, a window on it.
 
-    ``with gputrace.span("forward", stream=s, batch=32): ...`` or ``@gputrace.span("step")``. ``stream`` is any of the
-    handles in `gputrace.devices.stream_handle`; None takes what `use_stream` made current, and with neither there is no
-    GPU window; the legacy default stream is used only when passed, as 0. ``args`` are kept with both slices: ints,
-    floats, strings and bools as they are, anything else as a short ``str``. Raises nothing; with tracing off it costs
-    about two empty context managers.
+    ``with gputrace.span("forward", stream=s, batch=32): ...``, ``@gputrace.span("step")``, or ``@gputrace.span`` for a
+    function's own name. ``stream`` is any of the handles in `gputrace.devices.stream_handle`; None takes what
+    `use_stream` made current, and with neither there is no GPU window; the legacy default stream is used only when
+    passed, as 0. ``args`` are kept with both slices: ints, floats, strings and bools as they are, anything else as a
+    short ``str``. Raises nothing; with tracing off it costs about two empty context managers.
     """
     if not _on:
         if stream is None and not args:
@@ -544,9 +553,16 @@ def span(name: str, /, stream: Any = None, **args: Any) -> SpanLike:
     except IndexError:
         new, queue = _make(queue)
         if new is None:
-            return _Dropped(name, stream, args)
+            decorated = decorate_bare(name) if stream is None and not args else None
+            return _Dropped(name, stream, args) if decorated is None else decorated
         made = new
-    made.name = name if type(name) is str else as_name(name)
+    if type(name) is str:
+        made.name = name
+    else:
+        if stream is None and not args and (decorated := decorate_bare(name)) is not None:
+            made.free.append(made)
+            return decorated
+        made.name = as_name(name)
     made.queue = queue
     made.args = sanitize(args) if args else None
     return made
@@ -582,7 +598,7 @@ def window(name: str, /, stream: Any = None, **args: Any) -> WindowLike:
     """
     if not _on:
         return _Off(name, stream, args)
-    inner: Any = span(name, stream, **args)
+    inner: Any = span(as_name(name), stream, **args)
     if not isinstance(inner, Span):
         off: WindowLike = inner
         return off
@@ -796,7 +812,9 @@ def _queue_of(stream: Any) -> StreamQueue | None:
         return _resolve(stream)
 
 
-def _remember_off(name: Any) -> _Off:
+def _remember_off(name: Any) -> Any:
+    if (decorated := decorate_bare(name)) is not None:
+        return decorated
     off = _Off(name, None, {})
     if len(_off_by_name) < 4096 and isinstance(name, str):
         _off_by_name[name] = off

@@ -82,6 +82,9 @@ def thread_name() -> str:
         return ""
 
 
+_FUNCTION = type(lambda: None)
+
+
 def decorate_with(function: Any, name: str, stream: Any, args: dict[str, Any]) -> Any:
     """``function`` with a span of this name, stream and args around each call; without a name, of the function's.
 
@@ -92,6 +95,14 @@ def decorate_with(function: Any, name: str, stream: Any, args: dict[str, Any]) -
 
     named = name or as_name(getattr(function, "__name__", ""))
     return decorate(function, lambda: hot.span(named, stream, **args))
+
+
+def decorate_bare(function: Any) -> Any:
+    """What ``@gputrace.span`` without parentheses makes of a function; None for what is no function, but a name."""
+    kind = type(function)
+    if not (kind is _FUNCTION or kind is classmethod or kind is staticmethod):
+        return None
+    return decorate_with(function, "", None, {})
 
 
 def plain_number(name: object, value: Any, stats: Stats) -> int | float | None:

@@ -274,3 +274,135 @@ def test_decorated_and_not_called_costs_nothing_for_good(tmp_path: Path) -> None
             gputrace.span("never", stream=stream, n=n)(len)
         assert run.gpu.live_events == before
     assert run.slices == []
+
+
+# --- without parentheses ----------------------------------------------------------------------------------------------
+
+
+def test_without_parentheses_it_takes_the_function_s_name(tmp_path: Path, applied: str) -> None:
+    def make() -> Any:
+        class Thing:
+            @gputrace.span
+            def method(self, x: int) -> tuple[Any, int]:
+                return self, x
+
+            @gputrace.span
+            @classmethod
+            def of_class(cls) -> Any:
+                return cls
+
+            @gputrace.span
+            @staticmethod
+            def static(x: int) -> int:
+                return x
+
+            @property
+            @gputrace.span
+            def value(self) -> str:
+                return "value"
+
+        @gputrace.span
+        async def coroutine(x: int) -> int:
+            await asyncio.sleep(0)
+            return x
+
+        @gputrace.span
+        def generator(n: int) -> Iterator[int]:
+            """Counts."""
+            yield from range(n)
+
+        return Thing, coroutine, generator
+
+    made = make() if applied == "applied while off" else None
+    with recording(tmp_path, "host") as run:
+        thing_type, coroutine, generator = made or make()
+        thing = thing_type()
+        assert thing.method(1) == (thing, 1)
+        assert thing_type.of_class() is thing_type
+        assert thing_type.static(2) == 2
+        assert thing.value == "value"
+        assert asyncio.run(coroutine(3)) == 3
+        assert list(generator(2)) == [0, 1]
+    assert sorted(map(str, names(run))) == ["coroutine", "generator", "method", "of_class", "static", "value"]
+    assert inspect.iscoroutinefunction(coroutine)
+    assert inspect.isgeneratorfunction(generator)
+    assert (generator.__name__, generator.__doc__) == ("generator", "Counts.")
+    assert list(inspect.signature(generator).parameters) == ["n"]
+
+
+def test_without_parentheses_it_has_the_window_of_the_current_stream(tmp_path: Path) -> None:
+    @gputrace.span
+    def work() -> None:
+        pass
+
+    with recording(tmp_path) as run:
+        with gputrace.use_stream(run.stream()):
+            made_inside = gputrace.span(work)
+            made_inside()
+        work()
+    assert [each.name for each in run.device] == ["work", "work"]
+    assert [each.name for each in run.host] == ["work", "work", "work"]
+
+
+def test_annotate_is_one_without_parentheses_too(tmp_path: Path) -> None:
+    @gputrace.annotate  # type: ignore[arg-type]
+    def work() -> int:
+        return 1
+
+    with recording(tmp_path, "host") as run:
+        assert work() == 1
+    assert names(run) == ["work"]
+
+
+class Named:
+    """May be called, and is no function: a module of a model, say."""
+
+    def __call__(self) -> int:
+        raise AssertionError
+
+    def __str__(self) -> str:
+        return "named"
+
+
+def test_what_can_be_called_and_is_no_function_is_a_name(tmp_path: Path, applied: str) -> None:
+    name: Any = Named()
+    with gputrace.span(name):
+        pass
+    with recording(tmp_path, "host") as run:
+        with gputrace.span(name):
+            pass
+        with gputrace.span(name, n=1):
+            pass
+    assert names(run) == ["named", "named"]
+
+
+def test_a_function_with_args_or_as_a_window_is_a_name(tmp_path: Path) -> None:
+    def work() -> None:
+        pass
+
+    name: Any = work
+    with recording(tmp_path) as run:
+        with gputrace.span(name, n=1):
+            pass
+        with gputrace.span(name, run.stream()):
+            pass
+        with gputrace.window(name):
+            pass
+    assert all("work" in str(each) for each in names(run))
+    assert len(run.host) == 3
+
+
+def test_decorating_leaves_the_spans_in_turn_as_they_were(tmp_path: Path) -> None:
+    """The pure twin takes a span from its pool before it looks at a name."""
+    with recording(tmp_path, "host") as run:
+        for k in range(50):
+            with gputrace.span(f"outer {k}"):
+
+                @gputrace.span
+                def work(n: int) -> int:
+                    return n
+
+                with gputrace.span("inner"):
+                    assert work(k) == k
+    assert sorted(map(str, names(run))) == sorted([f"outer {k}" for k in range(50)] + ["inner", "work"] * 50)
+    assert [each.depth for each in run.slices if each.name == "work"] == [2] * 50

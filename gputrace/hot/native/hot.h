@@ -387,7 +387,7 @@ static inline void replace(PyObject **place, PyObject *object) {
 struct helpers {
     PyObject *plain, *as_name, *kind_name, *describe;          /* arguments.py */
     PyObject *find_scope, *task_scope, *running_loop;          /* scope.py */
-    PyObject *note_use, *last_use, *let_through, *thread_name, *decorate; /* shared.py */
+    PyObject *note_use, *last_use, *let_through, *thread_name, *decorate, *decorate_bare; /* shared.py */
     PyObject *modules, *asyncio, *greenlet;
 };
 extern struct helpers helpers;

@@ -464,6 +464,11 @@ static PyObject *hot_span(PyObject *module, PyObject *const *args, Py_ssize_t co
     (void)module;
     struct call call;
     if (!parse(&call, "span", args, count, kwnames)) return NULL;
+    if (unlikely(!PyUnicode_CheckExact(call.name)) && call.stream == Py_None && !call.kwnames) { /* @gputrace.span */
+        PyObject *decorated = PyObject_CallFunctionObjArgs(helpers.decorate_bare, call.name, NULL);
+        if (decorated != Py_None) return parsed(&call), decorated;
+        Py_DECREF(decorated);
+    }
     PyObject *made = likely(core.on) ? (PyObject *)make_span(span_type, &call) : off_span(&call);
     parsed(&call);
     return made;
@@ -1163,8 +1168,8 @@ PyMethodDef span_functions[] = {
     {"span", FASTCALL(hot_span), METH_FASTCALL | METH_KEYWORDS,
      "span($module, name, /, stream=None, **args)\n--\n\n"
      "A slice on this thread while the block or the decorated call runs and, where a stream is known, a window on it.\n\n"
-     "``with gputrace.span(\"forward\", stream=s, batch=32): ...`` or ``@gputrace.span(\"step\")``. Raises nothing. See\n"
-     "`gputrace.hot.pure.span`, whose compiled twin this is."},
+     "``with gputrace.span(\"forward\", stream=s, batch=32): ...``, ``@gputrace.span(\"step\")`` or ``@gputrace.span``.\n"
+     "Raises nothing. See `gputrace.hot.pure.span`, whose compiled twin this is."},
     {"window", FASTCALL(hot_window), METH_FASTCALL | METH_KEYWORDS,
      "window($module, name, /, stream=None, **args)\n--\n\n"
      "An explicit window, open from here until its ``close()``, which any thread may call, in any order. Raises nothing."},
@@ -1188,6 +1193,7 @@ bool spans_start(void) {
         {&helpers.running_loop, "scope", "running_loop"}, {&enters, "scope", "ENTERS"},
         {&helpers.note_use, "shared", "note_use"},       {&helpers.last_use, "shared", "last_use"},
         {&helpers.thread_name, "shared", "thread_name"}, {&helpers.decorate, "shared", "decorate_with"},
+        {&helpers.decorate_bare, "shared", "decorate_bare"},
         {&binding_errors, "shared", "BINDING_ERRORS"},   {&helpers.let_through, "shared", "let_through"},
     };
     if (pthread_key_create(&at_thread_end, thread_ended)) return PyErr_SetString(PyExc_OSError, "no thread-specific data"), false;
