@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
-    from typing import Any, Final
+    from typing import Any, Final, NoReturn
 
     from gputrace.measurement import Measurement
 
@@ -79,15 +79,29 @@ class GpuTime:
         self._repeated = False
 
     def __enter__(self) -> GpuTime:
-        kind, reason = devices.choose(self._item.config.getoption("gputrace_device"), initialise=False)
-        if kind == "host":
-            pytest.skip(f"gpu_time({self.name!r}) needs a device: {reason}")
+        __tracebackhide__ = True
         try:
+            kind, reason = devices.choose(self._item.config.getoption("gputrace_device"), initialise=False)
+            if kind == "host":
+                raise NoDriver(reason)
             self._profiler = EventProfiler(devices.device_of(kind, self._stream))
         except NoDriver as error:
-            pytest.skip(f"gpu_time({self.name!r}) needs a device: {error}")
+            self._without_device(error)
         self._token = self._profiler.start(self._stream)
         return self
+
+    def _without_device(self, why: NoDriver) -> NoReturn:
+        """Without a device a test is skipped; but fails where one was asked for, or a baseline that is not written."""
+        __tracebackhide__ = True
+        if self._item.config.getoption("gputrace_update_baselines"):
+            pytest.fail(
+                f"gpu_time({self.name!r}) wrote no baseline: {why}. Run pytest --gputrace-update-baselines where the"
+                " GPU is that the tests are to be held to; without that option this test is skipped here"
+            )
+        needs = f"gpu_time({self.name!r}) needs a device: {why}"
+        if self._item.config.getoption("gputrace_device") == "cuda":
+            pytest.fail(needs)
+        pytest.skip(needs)
 
     def repeats(self, count: int, *, warmup: int = 1) -> Iterator[int]:
         """Measure the loop's body ``count`` times, after ``warmup`` times that do not count. Waits for none of them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,22 @@ def test_without_a_device_it_skips_and_says_why(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert b"1 skipped" in done.stdout
     assert b"gpu_time('matmul') needs a device: host spans only, as asked" in done.stdout
+
+
+@pytest.mark.parametrize("device", ["host", "cuda"])
+def test_a_baseline_that_cannot_be_measured_is_no_pass(tmp_path: Path, device: str) -> None:
+    (tmp_path / FILE).write_text("{}")
+    nothing = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
+    done = run_pytest(suite(tmp_path), f"--gputrace-device={device}", UPDATE, env=nothing)
+    assert done.returncode == 1
+    told = done.stdout.decode()
+    assert "gpu_time('matmul') wrote no baseline: " in told
+    assert ("host spans only, as asked" if device == "host" else "the device cuda cannot be used: ") in told
+    assert "Run pytest --gputrace-update-baselines where the GPU is" in told
+    assert "Traceback" not in told
+    assert (tmp_path / FILE).read_text() == "{}"
+    without = run_pytest(tmp_path, f"--gputrace-device={device}", env=nothing)
+    assert (without.returncode, b"1 skipped" in without.stdout) == ((0, True) if device == "host" else (1, False))
 
 
 BODIES = """
