@@ -133,7 +133,8 @@ class Rate:
     makes good what the extension had wrong.
     """
 
-    def __init__(self, first: Anchor) -> None:
+    def __init__(self, first: Anchor, tick_ns: int) -> None:
+        self._tick_ns = tick_ns
         self.slope = 1.0
         self.noise = UNKNOWN_SKEW  # how far off it may be for the width of brackets
         self.change = LEAST_WANDER  # from the one before
@@ -154,7 +155,8 @@ class Rate:
         """Take in one more anchor. True if the rate is now that of a long enough stretch up to it."""
         since = self._since
         length = anchor.device_ns - since.device_ns
-        noise = (since.half_ns + anchor.half_ns + anchor.chained_ns - since.chained_ns) / length
+        # Of two stamps, each is at most a tick early: what lies between them is off by less than one.
+        noise = (since.half_ns + anchor.half_ns + anchor.chained_ns - since.chained_ns + self._tick_ns) / length
         telling = length >= TELLING_NS and noise < UNKNOWN_SKEW
         if not telling and (self.known or noise >= self.noise):
             return False
@@ -206,7 +208,7 @@ class ClockMap:
         """
         last, self.last = self.last, anchor
         if last is None or self._end is None or self._rate is None:
-            self._rate = Rate(anchor)
+            self._rate = Rate(anchor, self.tick_ns)
             self._end = (anchor.device_ns, anchor.host_ns, float(anchor.half_ns))
             return None
         device0, host0, error0 = self._end

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gputrace.clock import PIECES_KEPT, UNKNOWN_SKEW, Anchor, ClockMap, Placed, half_step_ns
@@ -98,6 +98,18 @@ def run(clock: DriftingClock, program: list[tuple[str, int, int, int]]) -> Truth
 
 @settings(deadline=None)
 @given(clocks, steps)
+@example(  # anchors so near to one another that a tick is half of what lies between them
+    DriftingClock(skew_ppm=0.0, wander_ppm=0.0, tick_ns=32, offset_ns=0, origin_ns=0),
+    [
+        ("anchor", 1, 0, 0),
+        ("force", 1, 1, 0),
+        *[("anchor", 1, 0, 0)] * 4,
+        ("force", 3051, 1, 0),
+        ("anchor", 1, 0, 0),
+        ("anchor", 68, 0, 0),
+        ("force", 2635, 1, 0),
+    ],
+)
 def test_the_truth_is_within_the_stated_error(clock: DriftingClock, program: list[tuple[str, int, int, int]]) -> None:
     for edge in run(clock, program).edges:
         assert abs(edge.placed.host_ns - edge.true_ns) <= edge.placed.error_ns
