@@ -67,6 +67,7 @@ _OPTIONS = (
     ),
     click.option("--python-exclude", multiple=True, metavar="GLOB", help="Of these modules not."),
     click.option("--python-depth", type=click.IntRange(min=1), metavar="N", help="At most so many shown calls deep."),
+    click.option("--torch-ops/--no-torch-ops", help="Show each of PyTorch's operators, forward and backward."),
     click.option("--delay", metavar="TIME", help="Record from so long after the start on, like 10s."),
     click.option("--duration", metavar="TIME", help="Record for so long, like 30s; the program goes on."),
     click.option(
@@ -144,9 +145,8 @@ class Wanted:
         self.options |= counters_options(params["counters"]) | called
         add, leave_out = (params[name] if settings.rank(context, name) == 3 else () for name in ADDING)
         below = _of_project(context, "instrument"), _of_project(context, "no_instrument")
-        self.instruments = choose(
-            [*add, *(["python.calls", "python.exceptions"] if python else [])], leave_out, below=below
-        )
+        flags = {"python.calls": python, "python.exceptions": python, "torch.ops": params["torch_ops"]}
+        self.instruments = choose([*add, *(name for name in flags if flags[name])], leave_out, below=below)
         self._check_capture()
 
     def _check_capture(self) -> None:

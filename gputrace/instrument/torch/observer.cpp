@@ -1,0 +1,177 @@
+// Calls Python at both ends of each of torch's operators, forward and backward, on whichever thread runs it.
+//
+// Built against the installed torch by observer.py, which says what it is called with. It includes nothing of Python:
+// what it calls is of the stable ABI, and Python's headers need not be there.
+//
+// An operator runs without the GIL, so each end takes it. A thread that Python does not know is left alone: it would get
+// a new identity with every call.
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+
+extern "C" {
+typedef struct _object PyObject;
+int PyGILState_Ensure(void);
+void PyGILState_Release(int);
+void *PyGILState_GetThisThreadState(void);
+PyObject *PyObject_CallFunction(PyObject *, const char *, ...);
+void Py_IncRef(PyObject *);
+void Py_DecRef(PyObject *);
+void PyErr_Fetch(PyObject **, PyObject **, PyObject **);
+void PyErr_Restore(PyObject *, PyObject *, PyObject *);
+int Py_AddPendingCall(int (*)(void *), void *);
+}
+
+namespace {
+
+// What Python is called with. Set before callbacks are added, and never freed: one may still be under way at the end.
+struct Watch {
+    PyObject *opened, *closed;
+    bool every;
+};
+std::atomic<Watch *> watch{nullptr};
+thread_local bool inside = false; // our own Python runs: what it may do is not shown
+
+struct Span : at::ObserverContext {
+    Span(PyObject *span, PyObject *closed) : span(span), closed(closed) {}
+    PyObject *span, *closed;
+};
+
+struct Error {
+    PyObject *type, *value, *trace;
+};
+
+int raise(void *argument) {
+    auto error = static_cast<Error *>(argument);
+    PyErr_Restore(error->type, error->value, error->trace);
+    delete error;
+    return -1;
+}
+
+// The GIL, and what exception was under way put back at the end. What a signal's handler raised inside is the program's:
+// it is raised in it as soon as its own code runs.
+struct Held {
+    Held() : state(PyGILState_Ensure()) {
+        inside = true;
+        PyErr_Fetch(&before.type, &before.value, &before.trace);
+    }
+    ~Held() {
+        auto error = new Error();
+        PyErr_Fetch(&error->type, &error->value, &error->trace);
+        if (!error->type || Py_AddPendingCall(raise, error)) delete error;
+        PyErr_Restore(before.type, before.value, before.trace);
+        inside = false;
+        PyGILState_Release(state);
+    }
+    int state;
+    Error before;
+};
+
+// The tensor that an argument is or begins with; NULL if it is none, or of the program's own kind, which would answer by
+// the program's own code.
+const at::Tensor *first_tensor(const c10::IValue &value, at::Tensor &kept) {
+    if (value.isTensor()) {
+        kept = value.toTensor();
+    } else if (value.isTensorList() && value.toTensorList().size()) {
+        kept = value.toTensorList().get(0);
+    } else {
+        return nullptr;
+    }
+    return kept.defined() && !kept.key_set().has(c10::DispatchKey::Python) ? &kept : nullptr;
+}
+
+// Around each node of a backward pass, whose own name follows at once.
+constexpr char engine[] = "autograd::engine::evaluate_function: ";
+
+// What moves between devices, or has the host wait for one: those that are shown where not all are.
+enum Kind { OTHER, COPY, SCALAR, WAITS };
+
+Kind kind_of(const char *name) {
+    if (std::strncmp(name, "aten::", 6)) return OTHER;
+    name += 6;
+    if (!std::strcmp(name, "copy_")) return COPY;
+    if (!std::strcmp(name, "_local_scalar_dense")) return SCALAR;
+    if (!std::strcmp(name, "nonzero") || !std::strcmp(name, "equal")) return WAITS;
+    return OTHER;
+}
+
+std::unique_ptr<at::ObserverContext> open_span(const at::RecordFunction &function) {
+    Watch *now = watch.load(std::memory_order_acquire);
+    if (!now || inside || !PyGILState_GetThisThreadState()) return nullptr;
+    const char *name = function.name();
+    if (!std::strncmp(name, engine, sizeof engine - 1)) return nullptr;
+    Kind kind = kind_of(name);
+    if (kind == OTHER && !now->every) return nullptr;
+
+    auto inputs = function.inputs();
+    int device = -1;
+    at::Tensor kept;
+    for (const auto &value : inputs) {
+        const at::Tensor *tensor = first_tensor(value, kept);
+        if (tensor && tensor->is_cuda()) {
+            device = tensor->get_device();
+            break;
+        }
+    }
+    long long bytes = -1;
+    std::string from, to;
+    int non_blocking = 0;
+    at::Tensor first, second;
+    if (kind == COPY && inputs.size() > 2 && first_tensor(inputs[0], first) && first_tensor(inputs[1], second)) {
+        bytes = first.unsafeGetTensorImpl()->has_symbolic_sizes_strides()
+                    ? -1
+                    : static_cast<long long>(first.numel()) * static_cast<long long>(first.element_size());
+        from = second.device().str();
+        to = first.device().str();
+        non_blocking = inputs[2].isBool() && inputs[2].toBool();
+    } else if (kind == SCALAR && inputs.size() && first_tensor(inputs[0], first)) {
+        bytes = static_cast<long long>(first.element_size());
+        from = first.device().str();
+        to = "cpu";
+    }
+
+    Held held;
+    PyObject *span = PyObject_CallFunction(
+        now->opened, "siiLssi", name, device, kind == WAITS, bytes, from.c_str(), to.c_str(), non_blocking);
+    return span ? std::make_unique<Span>(span, now->closed) : nullptr;
+}
+
+// An exception from here would be printed to the program's standard error.
+std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction &function) {
+    try {
+        return open_span(function);
+    } catch (...) {
+        return nullptr;
+    }
+}
+
+void end(const at::RecordFunction &, at::ObserverContext *context) {
+    auto span = static_cast<Span *>(context);
+    if (!span) return;
+    Held held;
+    PyObject *nothing = PyObject_CallFunction(span->closed, "O", span->span);
+    if (nothing) Py_DecRef(nothing);
+    Py_DecRef(span->span);
+}
+
+} // namespace
+
+extern "C" unsigned long long gputrace_observe(PyObject *opened, PyObject *closed, int every) {
+    Py_IncRef(opened);
+    Py_IncRef(closed);
+    watch.store(new Watch{opened, closed, every != 0}, std::memory_order_release);
+    auto callback = at::RecordFunctionCallback(begin, end).needsInputs(true);
+    callback.scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION});
+    return at::addGlobalCallback(callback);
+}
+
+extern "C" void gputrace_stop(unsigned long long handle) {
+    watch.store(nullptr, std::memory_order_release);
+    at::removeCallback(handle);
+}
