@@ -146,3 +146,22 @@ def test_spans_beyond_it_are_counted(tmp_path: Path, bound: str) -> None:
     assert f"{OPENED - len(kept):,} dropped" in said
     assert f"gputrace: {OPENED - len(kept):,} spans came faster than they could be written and found no room: " in said
     assert "--max-size" in said
+
+
+@in_twin("compiled")
+@pytest.mark.parametrize("output", ["t.pftrace", "t.json"])
+def test_those_of_a_killed_process_are_counted_too(tmp_path: Path, output: str) -> None:
+    """Its last report was made before them: only its ring tells."""
+    (tmp_path / "program.py").write_text(BURST + "\nimport os\nos.kill(os.getpid(), 9)\n")
+    command = [sys.executable, "-m", "gputrace.cli.main", "record", "--max-size", "1MB", "-o", output]
+    done = run(
+        [*command, "--device", "host", "--", sys.executable, "program.py"], tmp_path, env=environment("compiled")
+    )
+    said = done.stderr.decode()
+    assert done.returncode == -9, said
+    engine = Engine(tmp_path / output)
+    assert_clean(engine)
+    lost = OPENED - len(slices(engine))
+    assert lost > OPENED / 2
+    assert f", {lost:,} dropped; 1 process ended without cleaning up" in said
+    assert f"gputrace: {lost:,} spans came faster than they could be written" in said

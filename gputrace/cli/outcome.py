@@ -35,7 +35,7 @@ def tell(summary: Summary, quiet: bool) -> None:
         return
     least = "at least " if summary.is_lower_bound else ""
     facts = [_size(summary.size), least + _many(summary.slices, "slice"), _many(summary.windows, "GPU window")]
-    if not summary.cut_short and not summary.unread:
+    if summary.cut_short <= summary.drops_known and not summary.unread:
         facts.append(f"{summary.dropped:,} dropped")
     elif summary.dropped:  # what a process dropped, only itself can say: killed, it said so up to a moment before
         facts.append(f"at least {summary.dropped:,} dropped")

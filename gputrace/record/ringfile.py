@@ -4,7 +4,7 @@ Any bytes whatever are taken: what makes no sense is passed over, never followed
 The file is little-endian and was mapped into the process that wrote it, so what is stored last says what is whole::
 
     header, 65536 bytes, as a page may be: 8s magic, u32 version, u32 65536, u64 committed, u64 pending, u64 length[2],
-        u64 tracks, u32 pid, u32 name's length, the process's name
+        u64 tracks, u32 pid, u32 name's length, 512 bytes of the process's name, u64 dropped spans, u64 dropped windows
     pieces, of 65536 bytes times `units`, each with a header of 64 bytes:
         u32 kind, u32 units, u32 thread, u32 -, u64 sequence, u64 consumed_old, u64 consumed_new, u64 epoch_new
     EDGES    slots of 32 bytes: u64 tag, i64 ns, u64 number (or value), u64 scope (or unit's name), then payload slots
@@ -39,7 +39,9 @@ EXPLICIT: Final = (1 << 64) - 1
 NO_NAME: Final = "?"
 
 _MAGIC: Final = b"gputrng1"
-_VERSION: Final = 1
+_VERSION: Final = 2
+#: The first that says what was dropped.
+_SAYS_DROPPED: Final = 2
 _HEADER_BYTES: Final = 65536
 _PIECE_BYTES: Final = 65536
 _FIRST: Final = 64  # bytes of a piece's own header
@@ -51,6 +53,10 @@ _EDGES, _NAMES, _THREADS, _OPEN = 1, 2, 3, 4
 
 _HEADER = Struct("<8sIIQQQQQII")
 _LONGEST_NAME: Final = 512
+_DROPPED_AT: Final = _HEADER.size + _LONGEST_NAME
+_DROPPED = Struct("<QQ")
+# Not blocking: a FIFO put in its place must not hold us.
+_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _PIECE = Struct("<IIIIQQQQ")
 _RECORD = Struct("<QqQQ")
 _THREAD = Struct("<IIIIQ")
@@ -59,6 +65,19 @@ _NAME = Struct("<II")
 _U32 = Struct("<I")
 _INT = Struct("<q")
 _DOUBLE = Struct("<d")
+
+
+def dropped(path: str) -> tuple[int, int] | None:
+    """How many host spans a ring's process did not record, and how many windows; None if it does not say."""
+    try:
+        with open(os.open(path, _FLAGS), "rb", buffering=0) as file:
+            header = file.read(_DROPPED_AT + _DROPPED.size)
+    except OSError:
+        return None
+    if len(header) < _DROPPED_AT + _DROPPED.size or _HEADER.unpack_from(header)[:2] != (_MAGIC, _SAYS_DROPPED):
+        return None
+    spans, windows = _DROPPED.unpack_from(header, _DROPPED_AT)
+    return spans, windows
 
 
 class RingEdge:
@@ -128,9 +147,7 @@ class Ring:
     """
 
     def __init__(self, path: str) -> None:
-        # Not blocking: a FIFO put in its place must not hold us.
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        self._file = open(os.open(path, flags), "rb", buffering=0)  # noqa: SIM115 - a context manager itself
+        self._file = open(os.open(path, _FLAGS), "rb", buffering=0)  # noqa: SIM115 - a context manager itself
         try:
             status = os.fstat(self._file.fileno())
             header = (
@@ -139,7 +156,7 @@ class Ring:
             if len(header) < _HEADER.size:
                 raise ValueError("is too short to be a ring")
             magic, version, piece_bytes, committed, pending, even, odd, tracks, pid, size = _HEADER.unpack_from(header)
-            if (magic, version, piece_bytes) != (_MAGIC, _VERSION, _PIECE_BYTES):
+            if (magic, piece_bytes) != (_MAGIC, _PIECE_BYTES) or not 0 < version <= _VERSION:
                 raise ValueError("is no ring, or of another version")
             self._committed: int = committed
             self._pending: int = pending

@@ -10,6 +10,7 @@ import os
 from gputrace.errors import InputError
 from gputrace.record import alive
 from gputrace.record.join import parts_of
+from gputrace.record.ringfile import dropped
 from gputrace.shards import LAUNCHER
 
 TYPE_CHECKING = False
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from gputrace.model import Exporter
     from gputrace.record.salvage import Salvaged
     from gputrace.shards import ShardFolder
-    from gputrace.textfiles import Value
+    from gputrace.textfiles import Value, Values
 
     class Drawn(Protocol):
         """What is drawn in a process's files."""
@@ -62,7 +63,8 @@ class Summary:
     shards hold something, ``started`` the Python processes that could have. Every other number is a lower bound where a
     process did not come to a clean end: ``cut_short`` counts those that were killed, or left by `os._exit` or exec, and
     whose shards hold something, ``kept`` those of them whose every host slice was found in a ring, ``recounted`` those
-    whose slices, windows and unfinished ones were counted in the file; ``unreported`` those that could write no more,
+    whose slices, windows and unfinished ones were counted in the file, ``drops_known`` those that say in a ring what
+    they dropped; ``unreported`` those that could write no more,
     as on a full disk, ``unread`` those whose counts are damaged, ``uncounted`` those of whose files a part is missing
     and what is left could not be counted; ``silent`` those that left nothing; ``running`` names those that still run,
     and then the shards are kept in ``folder``. ``unbounded`` counts the windows of which nobody said how far off they
@@ -86,6 +88,7 @@ class Summary:
         self.cut_short = 0
         self.kept = 0
         self.recounted = 0
+        self.drops_known = 0
         self.unreported = 0
         self.unread = 0
         self.uncounted = 0
@@ -293,9 +296,20 @@ def _add_cut_short(summary: Summary, folder: ShardFolder, images: Images, runnin
             pass  # what is left of it says little of how it ended
         elif number in images.shards:
             summary.cut_short += 1
-            summary.kept += number in rings
+            if number in rings:
+                summary.kept += 1
+                _add_dropped(summary, folder.ring_path(number), images.reports.get(number, {}))
         elif named[number] not in heard:
             summary.silent += 1
+
+
+def _add_dropped(summary: Summary, ring: str, report: Values) -> None:
+    """Add what a killed process dropped after its last report: its ring outlives it."""
+    counted = dropped(ring)
+    if counted is not None:
+        summary.drops_known += 1
+        summary.dropped += max(sum(counted) - _count(report.get("dropped")), 0)
+        summary.no_room += max(counted[0] - _count(report.get("no_room")), 0)
 
 
 def _count(value: Value | None) -> int:

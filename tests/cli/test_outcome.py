@@ -32,9 +32,13 @@ ENDED = "ended without cleaning up (killed, os._exit or exec)"
             f"5 slices, 0 GPU windows; 1 process {ENDED}: all its recorded host slices are there",
         ),
         (
-            {"cut_short": 2, "kept": 2, "recounted": 2, "dropped": 7, "unfinished": 3},
+            {"cut_short": 2, "kept": 2, "recounted": 2, "drops_known": 1, "dropped": 7, "unfinished": 3},
             "5 slices, 0 GPU windows, at least 7 dropped, 3 slices still open; "
             f"2 processes {ENDED}: all their recorded host slices are there",
+        ),
+        (
+            {"cut_short": 2, "kept": 2, "recounted": 2, "drops_known": 2, "dropped": 7},
+            f"5 slices, 0 GPU windows, 7 dropped; 2 processes {ENDED}: all their recorded host slices are there",
         ),
         (
             {"cut_short": 1},

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gputrace.model import Recording
-from gputrace.record.ringfile import NO_NAME, Ring, RingEdge
+from gputrace.record.ringfile import NO_NAME, Ring, RingEdge, dropped
 from gputrace.shards import ShardFolder
 from tests import ringwriter
 from tests.record.rows import Rows
@@ -285,3 +285,16 @@ def edges_of(core: Core, piece: int) -> set[tuple[int, int]]:
         if at + 32 > next(length for _, start, length in ring.pieces if start == piece):
             break
     return found
+
+
+@pytest.mark.parametrize("size", [0, 64, 580, 592])
+def test_what_was_dropped_is_told_by_a_ring_that_says_so(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "0.ring"
+    whole = struct.pack("<8sII560sQQ", b"gputrng1", 2, 65536, b"", 7, 9)
+    path.write_bytes(whole[:size])
+    assert dropped(str(path)) == ((7, 9) if size == len(whole) else None)
+    path.write_bytes(whole.replace(b"\2", b"\1", 1))
+    assert dropped(str(path)) is None, "of an older one"
+    path.write_bytes(b"x" * 600)
+    assert dropped(str(path)) is None
+    assert dropped(str(tmp_path / "gone")) is None

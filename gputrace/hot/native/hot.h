@@ -146,6 +146,7 @@ struct ring_header {
     uint64_t tracks;
     uint32_t pid, name_length;
     char name[512]; /* the process's */
+    uint64_t dropped_spans, dropped_windows;
 };
 
 struct piece_head {

@@ -83,9 +83,11 @@ static uint8_t *grow_file(uint64_t units) {
     memcpy(in_file->name, process_name_bytes, process_name.length);
     in_file->name_length = process_name.length;
     in_file->pid = (uint32_t)getpid();
-    in_file->version = 1;
+    in_file->version = 2;
     in_file->piece_bytes = PIECE_BYTES;
     in_file->tracks = own_header.tracks;
+    in_file->dropped_spans = own_header.dropped_spans;
+    in_file->dropped_windows = own_header.dropped_windows;
     in_file->length[0] = own_header.length[0];
     in_file->length[1] = own_header.length[1];
     atomic_store(&in_file->committed, atomic_load(&own_header.committed));

@@ -622,12 +622,17 @@ static bool open_window(Span *span, int64_t ns, uint64_t scope) {
     return ok;
 }
 
+/* Told in the ring, too, as nothing else outlives a kill. */
+static void count_dropped_span(void) {
+    ring_header()->dropped_spans = ++core.stats.dropped_spans;
+}
+
 /* In a scope. False with an exception set, which is ours to fence or the program's. */
 static bool open_span(Span *span, uint64_t scope) {
     PyObject *keep = NULL;
     if (span->queue && !span->queue->refused && !(span->window = window_for(span->queue))) {
         if (PyErr_Occurred()) return false;
-        core.stats.dropped_windows++; /* a GPU window that may not be is a host slice */
+        ring_header()->dropped_windows = ++core.stats.dropped_windows; /* a GPU window that may not be is a host slice */
         Py_DECREF((PyObject *)span->queue);
         span->queue = NULL;
     }
@@ -654,7 +659,7 @@ static bool open_span(Span *span, uint64_t scope) {
             ok = open_window(span, ns, scope);
         }
     } else {
-        core.stats.dropped_spans++;
+        count_dropped_span();
         give_up_window(span);
         span->state = CLOSED;
     }
@@ -1089,7 +1094,7 @@ static bool put_moment(PyObject *name, PyObject *const *values, PyObject *kwname
     bool ok = thread && (span->label.id || text_of(span->name, &span->label.text, &keep));
     if (ok && !is_stale(span)) {
         if (span->args) define_keys(span->args);
-        if (!put_record(thread, RECORD_INSTANT, 0, span->label, now_ns(), 0, 0, span->args, false)) core.stats.dropped_spans++;
+        if (!put_record(thread, RECORD_INSTANT, 0, span->label, now_ns(), 0, 0, span->args, false)) count_dropped_span();
     }
     Py_XDECREF(keep);
     Py_XDECREF((PyObject *)span);
@@ -1127,7 +1132,7 @@ static PyObject *hot_sample(PyObject *module, PyObject *args) {
     if (!thread || id < 0 || unit < 0 || (!id && !text_of(name, &label.text, &keep))) return NULL;
     if (unit && names[unit]->generation != core.generation) define_name((uint32_t)unit);
     if (!put_record(thread, RECORD_SAMPLE, is_double ? IS_DOUBLE : 0, label, now_ns(), bits, (uint64_t)unit, NULL, false))
-        core.stats.dropped_spans++;
+        count_dropped_span();
     Py_XDECREF(keep);
     RETURN_NONE;
 }
