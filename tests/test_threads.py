@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import gputrace
+from gputrace import hot
 from tests.hot.twin import host_threads
 from tests.recorded import Run, recording
 
@@ -158,7 +159,8 @@ def test_the_collector_is_no_thread_of_the_programs_and_ends(tmp_path: Path, dev
         assert our_threads() == before, "started before the first span"
         with gputrace.span("x", run.stream()):
             pass
-        wait_for(lambda: len(our_threads() - before) == 1)
+        reads_on = device != "host" and hot.TWIN == "compiled"  # one more, for a disk that keeps the collector waiting
+        wait_for(lambda: len(our_threads() - before) == 1 + reads_on)
         assert threading.enumerate() == known
         assert threading.active_count() == len(known)
     assert our_threads() == before
