@@ -1,18 +1,24 @@
 """One trace to another format: whole, or a part of it.
 
 A whole trace goes over packet by packet or event by event, by what merges traces, in flat memory, with no time moved.
-What is to be taken apart, a part of a trace, packets that become JSON, a table, is read into columns first.
+Packets that become JSON, and a part of packets, are written as they are read, where they are even enough for that. What
+is left, a part of JSON, a table, uneven packets, is read into columns first.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import gputrace
 from gputrace.converting import tabular
+from gputrace.converting.course import Course
 from gputrace.converting.drawn import Drawing
+from gputrace.converting.places import Places
+from gputrace.converting.streamed import Streaming
 from gputrace.errors import OutputError, UsageError
 from gputrace.merging.plan import Host, Plan, Shift, Task
 from gputrace.merging.survey import Survey, survey
@@ -25,17 +31,20 @@ from gputrace.record.recording import checked_output
 from gputrace.record.replace import replacing
 from gputrace.remote import here
 from gputrace.table.read import read
+from gputrace.table.trace import matcher, tracks_like
 from gputrace.table.unmatched import nothing_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gputrace.converting.places import OpenExporter
     from gputrace.model import Exporter
     from gputrace.record.replace import Write
     from gputrace.table.trace import Trace
 
 #: A double of us holds every ns below that; a trace of later times counts from its own beginning.
 _MOST_EXACT_NS = 1 << 52
+_DRAWN = ("slices", "instants", "counters")
 _BELOW_ZERO = "{path}: its times begin at {ns:,} ns; no format knows any below 0, so they count from there"
 
 
@@ -89,10 +98,12 @@ def convert(
         with here(path) as path, replacing(real, f"{os.urandom(6).hex()}.converted", gzip=gzip) as write:
             if format is None:
                 tabular.write(_part_of(path, part, limits, outcome), table, suffix, write)
-            elif part or (format.suffix != ".pftrace" and recognise.recognise(path, limits) == recognise.PERFETTO):
-                _draw(_part_of(path, part, limits, outcome), format, write, outcome)
-            else:
+            elif not part and not (format.suffix != ".pftrace" and _is_perfetto(path, limits)):
                 _pass_on(path, format, write, limits, outcome, real, progress)
+            elif _is_perfetto(path, limits) and _stream(Course(path, limits), part, format, write, outcome):
+                pass
+            else:
+                _draw(_part_of(path, part, limits, outcome), format, write, outcome)
     except OSError as error:
         raise OutputError(f"cannot write {output}: {error.strerror or error}") from error
     outcome.path, outcome.size, outcome.merged = real, os.path.getsize(real), [path]
@@ -120,7 +131,7 @@ def _part_of(path: str, part: Part, limits: Limits, outcome: Outcome) -> Trace:
         end_ns=None if part.end_ns is None else origin + part.end_ns,
     )
     if not (len(found.slices) or len(found.instants) or len(found.counters)):
-        outcome.problems.append(nothing_of(trace, part.tracks, part.names, ("slices", "instants", "counters")))
+        outcome.problems.append(nothing_of(trace, part.tracks, part.names, _DRAWN))
     return found
 
 
@@ -128,13 +139,42 @@ def _part_of(path: str, part: Part, limits: Limits, outcome: Outcome) -> Trace:
 
 
 def _draw(trace: Trace, format: formats.Format, write: Write, outcome: Outcome) -> None:
-    exporter = formats.load(format.exporter)
     first_ns = trace.start_ns
     base_ns = _base_ns(first_ns, format)
     if first_ns < 0:
         outcome.notes.append(_BELOW_ZERO.format(path=trace.path, ns=first_ns))
         trace = _moved(trace, -first_ns)
         base_ns = 0
+    with _drawn(trace, base_ns, format, write) as open_exporter:
+        drawing = Drawing(trace, open_exporter)
+        drawing.write()
+    lanes = int((trace.slices.lane > 0).sum())
+    if lanes:
+        outcome.notes.append(f"{trace.path}: {lanes:,} slices that overlap others lie beside them")
+    _tell_lost(drawing.arrows_lost, trace.path, outcome)
+
+
+def _stream(course: Course, part: Part, format: formats.Format, write: Write, outcome: Outcome) -> bool:
+    """The same as it is read; False where that cannot be done."""
+    if not course.is_even or course.start_ns < 0:
+        return False
+    wanted, is_named = tracks_like(course.tracks, part.tracks or "*"), matcher(part.names or "*")
+    start_ns, end_ns = (None if ns is None else course.start_ns + ns for ns in (part.start_ns, part.end_ns))
+    with _drawn(course, _base_ns(course.start_ns, format), format, write) as open_exporter:
+        streaming = Streaming(course, Places(course.tracks, open_exporter), wanted, is_named, start_ns, end_ns)
+        streaming.write()
+    outcome.problems += [str(problem) for problem in course.problems]
+    _tell_lost(streaming.arrows_lost, course.path, outcome)
+    if part and not streaming.count:
+        whole = read(course.path, limits=course.limits)  # what there is instead
+        outcome.problems.append(nothing_of(whole, part.tracks, part.names, _DRAWN))
+    return True
+
+
+@contextlib.contextmanager
+def _drawn(trace: Trace | Course, base_ns: int, format: formats.Format, write: Write) -> Iterator[OpenExporter]:
+    """What stands around the events of a trace: the header, and the footer."""
+    exporter = formats.load(format.exporter)
     recording = Recording(os.urandom(16).hex(), base_ns, 0)
     clocks = trace.clocks
     rows = zip(clocks.boottime_ns.tolist(), clocks.monotonic_ns.tolist(), clocks.realtime_ns.tolist(), strict=True)
@@ -146,14 +186,17 @@ def _draw(trace: Trace, format: formats.Format, write: Write, outcome: Outcome) 
         process = Process(next(numbers), pid, name, [], base_ns, lambda: next(numbers), order)
         return exporter(output, recording, process)
 
-    drawing = Drawing(trace, open_exporter)
-    drawing.write()
+    yield open_exporter
     write(exporter.footer())
-    lanes = int((trace.slices.lane > 0).sum())
-    if lanes:
-        outcome.notes.append(f"{trace.path}: {lanes:,} slices that overlap others lie beside them")
-    if drawing.arrows_lost:
-        outcome.problems.append(f"{trace.path}: {drawing.arrows_lost:,} arrows are left out, as a slice bears two ends")
+
+
+def _tell_lost(arrows: int, path: str, outcome: Outcome) -> None:
+    if arrows:
+        outcome.problems.append(f"{path}: {arrows:,} arrows are left out, as a slice bears two ends")
+
+
+def _is_perfetto(path: str, limits: Limits) -> bool:
+    return recognise.recognise(path, limits) == recognise.PERFETTO
 
 
 def _moved(trace: Trace, by_ns: int) -> Trace:

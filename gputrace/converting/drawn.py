@@ -6,36 +6,20 @@ A slice that overlaps another of its track goes to a lane of that track's. It kn
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gputrace.model import (
-    BEGIN,
-    COUNTER,
-    COUNTER_TRACK,
-    END,
-    GROUP,
-    INSTANT,
-    LANE,
-    STREAM,
-    THREAD,
-    Track,
-)
-from gputrace.table import tracks as kinds
+from gputrace.converting.places import Places
+from gputrace.model import BEGIN, COUNTER, END, INSTANT
 from gputrace.table.columns import UNFINISHED
 
 if TYPE_CHECKING:
-    from gputrace.model import Edge, Exporter
+    from gputrace.converting.places import OpenExporter
+    from gputrace.model import Edge
     from gputrace.table.args import Args
     from gputrace.table.trace import Trace
-    from gputrace.table.tracks import Track as Row
-
-    OpenExporter = Callable[[int, str, int], Exporter]
-
-_KINDS = {kinds.THREAD: THREAD, kinds.LANE: LANE, kinds.GROUP: GROUP, kinds.COUNTER: COUNTER_TRACK}
-_TID_LIMIT = 1 << 31  # a thread descriptor's is an int32
 
 
 class Drawing:
@@ -46,42 +30,34 @@ class Drawing:
 
     def __init__(self, trace: Trace, open_exporter: OpenExporter) -> None:
         self._trace = trace
-        self._open_exporter = open_exporter
-        self._exporters: dict[tuple[int, str], Exporter] = {}
-        self._counts: dict[tuple[int, str], int] = {}
-        self._made: dict[tuple[int, int], tuple[Exporter, Track]] = {}  # by track and lane
+        self._places = Places(trace.tracks, open_exporter)
         self.arrows_lost = 0
         self._begin_flow, self._end_flow = self._flows()
 
     def write(self) -> None:
         """Write all of it. Raises what exporters raise."""
         slices, instants, counters = self._trace.slices, self._trace.instants, self._trace.counters
-        pieces = _args(instants.args)
+        pieces = model_args(instants.args)
         moments: dict[int, list[Edge]] = {}
         for row, (ns, id) in enumerate(zip(instants.ts_ns.tolist(), instants.track_id.tolist(), strict=True)):
-            args = _with_category(pieces.get(row), instants.strings[int(instants.category_id[row])])
+            args = with_category(pieces.get(row), instants.strings[int(instants.category_id[row])])
             moments.setdefault(id, []).append((ns, INSTANT, instants.names[row], args, 0, 0))
         # Slices are in order, so a stable sort leaves them so on each track and lane.
         order = np.lexsort((slices.lane, slices.track_id))
-        pieces = _args(slices.args)
-        for track, lane, rows in _runs(order, slices.track_id, slices.lane):
+        pieces = model_args(slices.args)
+        for track, lane, rows in runs(order, slices.track_id, slices.lane):
             edges = self._edges(rows.tolist(), pieces)
             if not lane and track in moments:
                 # Behind what else is at their time: so they lie where they lay, and sorting keeps each list's order.
                 edges = sorted([*edges, *moments.pop(track)], key=lambda edge: edge[0])
-            self._put(track, lane, edges)
+            self._places.put(track, lane, edges)
         for track, edges in moments.items():
-            self._put(track, 0, edges)
+            self._places.put(track, 0, edges)
         order = np.argsort(counters.track_id, kind="stable")
-        for track, _, rows in _runs(order, counters.track_id, np.zeros(len(counters), np.int32)):
+        for track, _, rows in runs(order, counters.track_id, np.zeros(len(counters), np.int32)):
             samples = zip(counters.ts_ns[rows].tolist(), counters.value[rows].tolist(), strict=True)
-            self._put(track, 0, [(ns, COUNTER, _as_int(value), None, 0, 0) for ns, value in samples])
-        for exporter in self._exporters.values():
-            exporter.flush()
-
-    def _put(self, id: int, lane: int, edges: list[Edge]) -> None:
-        exporter, track = self._track(id, lane)
-        exporter.write(track, edges)
+            self._places.put(track, 0, [(ns, COUNTER, as_int(value), None, 0, 0) for ns, value in samples])
+        self._places.flush()
 
     def _edges(self, rows: list[int], pieces: dict[int, dict[str, Any]]) -> list[Edge]:
         """Begins and ends of slices of one lane, which are in order."""
@@ -98,7 +74,7 @@ class Drawing:
             parent = int(slices.parent[row])
             while open_rows and open_rows[-1] != parent:
                 end(open_rows.pop())
-            args = _with_category(pieces.get(row), slices.strings[int(slices.category_id[row])])
+            args = with_category(pieces.get(row), slices.strings[int(slices.category_id[row])])
             flow = self._begin_flow.get(row, 0)
             edges.append((int(slices.ts_ns[row]), BEGIN, slices.names[row], args, flow, 0))
             open_rows.append(row)
@@ -121,55 +97,8 @@ class Drawing:
             (ends if source in begins else begins)[source] = number
         return begins, ends
 
-    # Places.
 
-    def _exporter(self, row: Row) -> Exporter:
-        """That of the process a track is of."""
-        key = row.pid, row.process
-        if key not in self._exporters:
-            order = next((t.order for t in self._trace.tracks if t.kind == kinds.PROCESS and t.pid == row.pid), 0)
-            pid = row.pid if 0 < row.pid < 1 << 31 else 0
-            self._exporters[key] = self._open_exporter(pid, row.process, order)
-        return self._exporters[key]
-
-    def _track(self, id: int, lane: int) -> tuple[Exporter, Track]:
-        """Where a track's slices go, announced on the way; those of a lane beside the track itself."""
-        if (id, lane) in self._made:
-            return self._made[id, lane]
-        row = self._trace.tracks[id]
-        exporter = self._exporter(row)
-        parent: Track | None = None
-        if lane:
-            main = self._track(id, 0)[1]
-            parent = main if main.kind == THREAD else main.parent
-            kind = LANE if main.kind in (THREAD, LANE) else STREAM
-            key = main.merge_key or f"overlapping {id}"
-            made = self._new(row, kind, row.name, parent, key)
-        else:
-            if row.parent >= 0:
-                parent = self._track(row.parent, 0)[1]
-            kind = _KINDS.get(row.kind, STREAM)
-            if kind == THREAD and not 0 <= row.tid < _TID_LIMIT:
-                kind = STREAM
-            if kind == LANE and parent is None:
-                kind = STREAM
-            key = "" if kind not in (LANE, STREAM) else f"row {row.row}"
-            made = self._new(row, kind, row.name, parent, key)
-        exporter.open_track(made)
-        self._made[id, lane] = exporter, made
-        return self._made[id, lane]
-
-    def _new(self, row: Row, kind: str, name: str, parent: Track | None, key: str) -> Track:
-        process = row.pid, row.process
-        number = self._counts[process] = self._counts.get(process, 0) + 1
-        tid = row.tid if kind == THREAD else 0
-        labels = {name: str(value) for name, value in row.labels.items() if name != "command_line"} or None
-        return Track(
-            number, kind, name, parent=parent, tid=tid, order=row.order, merge_key=key, unit=row.unit, labels=labels
-        )
-
-
-def _runs(order: Any, track: Any, lane: Any) -> Iterator[tuple[int, int, Any]]:
+def runs(order: Any, track: Any, lane: Any) -> Iterator[tuple[int, int, Any]]:
     """(track, lane, rows) of rows that are sorted by both."""
     if not len(order):
         return
@@ -179,7 +108,7 @@ def _runs(order: Any, track: Any, lane: Any) -> Iterator[tuple[int, int, Any]]:
         yield int(track[rows[0]]), int(lane[rows[0]]), rows
 
 
-def _args(args: Args) -> dict[int, dict[str, Any]]:
+def model_args(args: Args | dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
     """Args by row as the model has them: what is no plain value as JSON text."""
     return {
         row: {
@@ -190,9 +119,9 @@ def _args(args: Args) -> dict[int, dict[str, Any]]:
     }
 
 
-def _with_category(args: dict[str, Any] | None, category: str) -> dict[str, Any] | None:
+def with_category(args: dict[str, Any] | None, category: str) -> dict[str, Any] | None:
     return {"category": category, **(args or {})} if category else args
 
 
-def _as_int(value: float) -> int | float:
+def as_int(value: float) -> int | float:
     return int(value) if value.is_integer() and abs(value) < 1 << 53 else value

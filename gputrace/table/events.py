@@ -47,6 +47,22 @@ class Chunk:
     dur_ns: Ints | None = None
 
 
+@dataclass
+class Piece:
+    """What a reader found in a piece of a file, in its order: events by column, ``args`` and ``arrows`` (event, id,
+    way) by their places among them, ``samples`` (time, track, value) of counters.
+    """
+
+    ts_ns: Ints
+    kind: NDArray[np.int8]
+    track: Ids
+    name: Ids
+    category: Ids
+    args: Args
+    arrows: list[tuple[Ints, Ints, Ints]]
+    samples: list[tuple[Ints, Ids, NDArray[np.float64]]]
+
+
 class Gathered:
     """Everything a reader found. Names and categories are ids of ``strings``."""
 
@@ -126,6 +142,13 @@ class Gathered:
         )
         bound = _bind(self.following, ts, kind, track, slices, number, row)
         return slices, instants, self._counters(base_ns), self._flows(ts, bound)
+
+    def let_go(self) -> Piece:
+        """What was gathered since this was last asked; all of it is forgotten, but what the ids of texts mean."""
+        ts_ns, kind, track, name, category, _ = self._columns()
+        piece = Piece(ts_ns, kind, track, name, category, self._all_args(), self._arrows, self._samples)
+        self._data, self._arrows, self._samples, self.count = bytearray(), [], [], 0
+        return piece
 
     def _columns(self) -> tuple[Ints, NDArray[np.int8], Ids, Ids, Ids, Ints | None]:
         chunks, self._chunks = self._chunks, []

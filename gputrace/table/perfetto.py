@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
 from gputrace.reading.fields import VARINT, Malformed, fields
 from gputrace.reading.layout import Events
-from gputrace.reading.packets import Packets, frame, packets
+from gputrace.reading.packets import CHUNK_BYTES, Packets, frame, packets
 from gputrace.reading.sequences import BOOTTIME, Clocks, Interned, Sequence, as_text
 from gputrace.reading.stream import ByteStream
 from gputrace.reading.trackevents import KNOWN
@@ -64,8 +65,14 @@ class PerfettoReader:
 
     def read(self) -> None:
         """All of it. Raises `InputError`."""
-        for batch in packets(self.stream):
+        for _ in self.pieces():
+            pass
+
+    def pieces(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[None]:
+        """All of it, some MB at a time: what there was in one is in ``gathered`` then. Raises `InputError`."""
+        for batch in packets(self.stream, chunk_bytes):
             self._read_batch(batch)
+            yield
         if self.stream.torn:
             self.gathered.problem("torn", f"{self.stream.torn}: what is before that is read")
         for what, (count, place) in self._left_out.items():

@@ -98,12 +98,12 @@ class Trace:
         keep = np.ones(len(slices), np.bool_)
         moments, samples = np.ones(len(instants), np.bool_), np.ones(len(counters), np.bool_)
         if tracks is not None:
-            wanted = self._tracks_like(tracks)
+            wanted = tracks_like(self.tracks, tracks)
             keep &= wanted[slices.track_id]
             moments &= wanted[instants.track_id]
             samples &= wanted[counters.track_id]
         if names is not None:
-            like = _matcher(names)
+            like = matcher(names)
             named = np.array([like(text) for text in slices.strings.texts], np.bool_)
             keep &= named[slices.name_id] if len(named) else False
             moments &= named[instants.name_id] if len(named) else False
@@ -117,17 +117,6 @@ class Trace:
             moments &= instants.ts_ns < end_ns
             samples &= counters.ts_ns < end_ns
         return self._of(keep, moments, samples)
-
-    def _tracks_like(self, tracks: Patterns | Callable[[Track], bool]) -> Flags:
-        if callable(tracks):
-            chosen = tracks
-        else:
-            like = _matcher(tracks)
-
-            def chosen(track: Track) -> bool:
-                return like(track.name) or like(str(track))
-
-        return np.array([bool(chosen(track)) for track in self.tracks], np.bool_)
 
     def _of(self, keep: Flags, moments: Flags, samples: Flags) -> Trace:
         slices, instants, counters, flows = self.slices, self.instants, self.counters, self.flows
@@ -179,6 +168,20 @@ class Trace:
         )
 
 
-def _matcher(patterns: Patterns) -> Callable[[str], bool]:
+def tracks_like(tracks: list[Track], like: Patterns | Callable[[Track], bool]) -> Flags:
+    """Which tracks have a name, or a path joined by "/", that matches; or which a function is true of."""
+    if callable(like):
+        chosen = like
+    else:
+        matches = matcher(like)
+
+        def chosen(track: Track) -> bool:
+            return matches(track.name) or matches(str(track))
+
+    return np.array([bool(chosen(track)) for track in tracks], np.bool_)
+
+
+def matcher(patterns: Patterns) -> Callable[[str], bool]:
+    """Whether a text matches any of them."""
     several = [patterns] if isinstance(patterns, str) else list(patterns)
     return lambda text: any(fnmatch.fnmatchcase(text, pattern) for pattern in several)
