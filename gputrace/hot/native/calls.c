@@ -33,20 +33,6 @@ static void code_free(struct code *code) {
     free(code);
 }
 
-/* A fault of ours is `fail`'s, and the program goes on; what is the program's stays set. */
-static PyObject *failed(Calls *self) {
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    PyErr_NormalizeException(&type, &value, &trace);
-    if (!PyErr_GivenExceptionMatches(type, PyExc_Exception)) return PyErr_Restore(type, value, trace), NULL;
-    if (trace) PyException_SetTraceback(value, trace);
-    PyObject *done = PyObject_CallFunctionObjArgs(self->fail, value, NULL);
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(trace);
-    return done;
-}
-
 static struct code *ask(Calls *self, PyObject *object, PyObject *frame) {
     struct code *code = calloc(1, sizeof *code);
     if (!code) return (struct code *)PyErr_NoMemory();
@@ -121,10 +107,9 @@ static int begin(Calls *self, struct code *code, PyObject *frame) {
 
 /* Why a call ended, if that was no return: NULL with no exception set where it is not to be said. */
 static struct blob *error_of(PyObject *kind) {
-    static const uint32_t key[] = {NAME_ERROR};
     PyObject *said = kind == PyExc_GeneratorExit ? NULL : PyObject_CallFunctionObjArgs(helpers.kind_name, kind, NULL), *keep = NULL;
     struct text text;
-    struct blob *blob = said && text_of(said, &text, &keep) ? blob_of_text_args(1, key, &text) : NULL;
+    struct blob *blob = said && text_of(said, &text, &keep) ? blob_of_error(text) : NULL;
     Py_XDECREF(said);
     Py_XDECREF(keep);
     return blob;
@@ -156,7 +141,7 @@ static int end(struct code *code, PyObject *frame, PyObject *kind) {
 }
 
 static PyObject *answer(Calls *self, int done, bool may_leave_out) {
-    if (unlikely(done < 0)) return failed(self);
+    if (unlikely(done < 0)) return hand_over(self->fail);
     return Py_NewRef(done || !may_leave_out ? Py_None : self->left_out);
 }
 
@@ -167,7 +152,7 @@ static PyObject *event(PyObject *object, PyObject *const *args, Py_ssize_t count
     bool kept;
     if (count < 2 || !frame) RETURN_NONE;
     struct code *code = code_of(self, args[0], frame, &kept);
-    if (!code) return failed(self);
+    if (!code) return hand_over(self->fail);
     PyObject *kind = raises && count > 2 ? (PyObject *)Py_TYPE(args[2]) : NULL;
     PyObject *said = answer(self, begins ? begin(self, code, frame) : end(code, frame, kind), may_leave_out);
     if (unlikely(!kept)) code_free(code);
@@ -221,7 +206,7 @@ static PyObject *calls_profile(PyObject *object, PyObject *const *args, Py_ssize
     PyObject *frame = args[0], *of = (PyObject *)PyFrame_GetCode((PyFrameObject *)frame);
     struct code *code = code_of(self, of, frame, &kept);
     Py_DECREF(of);
-    if (!code) return failed(self);
+    if (!code) return hand_over(self->fail);
     int raises = !begins && code->name && args[2] == Py_None ? ends_by_raising(self, code, frame) : 0;
     int done = begins ? begin(self, code, frame) : raises < 0 ? -1 : end(code, frame, raises ? self->raised : NULL);
     PyObject *said = answer(self, done, false);

@@ -426,9 +426,7 @@ static int read_event(struct device *device, void *anchor, void *event, int64_t 
 }
 
 static struct blob *error_blob(const char *text) {
-    static const uint32_t key[] = {NAME_ERROR};
-    struct text value = {text, (uint32_t)strlen(text)};
-    return blob_of_text_args(1, key, &value);
+    return blob_of_error((struct text){text, (uint32_t)strlen(text)});
 }
 
 static void set_read_error(struct window *window, int code, PyObject *words) {

@@ -125,6 +125,7 @@ void blob_drop(struct blob *blob);
 /* Keyword arguments as a blob. NULL with `*ok` true where there is nothing to keep. */
 struct blob *blob_of_args(PyObject *const *values, PyObject *kwnames, bool *ok);
 struct blob *blob_of_text_args(int count, const uint32_t *keys, const struct text *values);
+struct blob *blob_of_error(struct text said); /* the arguments {"error": said} */
 bool arg_next(struct args *args, struct arg *out);
 PyObject *args_object(const struct args *views, int count);
 uint64_t text_hash(struct text text, uint64_t seed);
@@ -407,6 +408,9 @@ void thread_empty(struct thread *thread);
 void thread_forget(struct thread *thread);
 /* The error indicator holds what a fenced call raised. False: it is the program's and stays set. */
 bool let_through(void);
+/* Give the exception that is set to a function: what it returned. NULL with one set: the function's, or the same, as it is
+ * no Exception and so the program's. */
+PyObject *hand_over(PyObject *function);
 struct queue *queue_of(PyObject *stream); /* borrowed; NULL for none, with no exception set */
 
 static inline int64_t now_ns(void) {

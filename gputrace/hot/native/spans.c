@@ -20,19 +20,23 @@ PyTypeObject *span_type, *window_type, *off_type, *dropped_type;
 
 static PyObject *stream_name, *binding_errors;
 
-bool let_through(void) {
+PyObject *hand_over(PyObject *function) {
     PyObject *type, *value, *trace;
-    if (!PyErr_Occurred()) return true;
     PyErr_Fetch(&type, &value, &trace);
     PyErr_NormalizeException(&type, &value, &trace);
-    if (!PyErr_GivenExceptionMatches(type, PyExc_Exception)) return PyErr_Restore(type, value, trace), false;
+    if (!PyErr_GivenExceptionMatches(type, PyExc_Exception)) return PyErr_Restore(type, value, trace), NULL;
     if (trace) PyException_SetTraceback(value, trace);
-    PyObject *done = PyObject_CallFunctionObjArgs(helpers.let_through, value, NULL);
+    PyObject *done = PyObject_CallFunctionObjArgs(function, value, NULL);
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(trace);
+    return done;
+}
+
+bool let_through(void) {
+    PyObject *done = PyErr_Occurred() ? hand_over(helpers.let_through) : NULL;
     Py_XDECREF(done);
-    return done != NULL;
+    return !PyErr_Occurred();
 }
 
 /* Threads. */
@@ -1142,11 +1146,10 @@ static PyObject *hot_mark_failure(PyObject *module, PyObject *args) {
     (void)module;
     PyObject *error, *queues, *keep;
     struct text text;
-    static const uint32_t key[] = {NAME_ERROR};
     if (!PyArg_ParseTuple(args, "UO!", &error, &PyList_Type, &queues) || !text_of(error, &text, &keep)) return NULL;
     for (Py_ssize_t i = 0; i < PyList_Size(queues); i++) {
         PyObject *queue = PyList_GetItem(queues, i);
-        struct blob *blob = Py_TYPE(queue) == queue_type ? blob_of_text_args(1, key, &text) : NULL;
+        struct blob *blob = Py_TYPE(queue) == queue_type ? blob_of_error(text) : NULL;
         if (!blob) continue;
         GUARD();
         if (!queue_push((struct queue *)queue, (uintptr_t)blob | 1)) blob_drop(blob);

@@ -263,6 +263,11 @@ struct blob *blob_of_text_args(int count, const uint32_t *keys, const struct tex
     return blob;
 }
 
+struct blob *blob_of_error(struct text said) {
+    static const uint32_t key[] = {NAME_ERROR};
+    return blob_of_text_args(1, key, &said);
+}
+
 /* Reading. The bytes are our own: written above, so no length here is checked. */
 
 static struct text take_text(const uint8_t **at) {
