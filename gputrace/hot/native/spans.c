@@ -175,6 +175,11 @@ static void define_keys(const struct blob *args) {
         if (arg.key.id && names[arg.key.id]->generation != core.generation) define_name(arg.key.id);
 }
 
+/* Told in the ring, too, as nothing else outlives a kill. */
+static void count_dropped_span(void) {
+    ring_header()->dropped_spans = ++core.stats.dropped_spans;
+}
+
 /* Slices without an object: for calls.c. */
 
 uint64_t slice_begin(struct thread *thread, struct label label) {
@@ -182,7 +187,7 @@ uint64_t slice_begin(struct thread *thread, struct label label) {
     uint64_t number = ++core.next_number;
     UNGUARD();
     bool there = put_record(thread, RECORD_BEGIN, 0, label, now_ns(), number, 0, NULL, false);
-    if (unlikely(!there)) return core.stats.dropped_spans++, 0;
+    if (unlikely(!there)) return count_dropped_span(), 0;
     GUARD();
     thread->open++;
     UNGUARD();
@@ -624,11 +629,6 @@ static bool open_window(Span *span, int64_t ns, uint64_t scope) {
     }
     if (unlikely(!taken)) give_up_window(span);
     return ok;
-}
-
-/* Told in the ring, too, as nothing else outlives a kill. */
-static void count_dropped_span(void) {
-    ring_header()->dropped_spans = ++core.stats.dropped_spans;
 }
 
 /* In a scope. False with an exception set, which is ours to fence or the program's. */
