@@ -128,3 +128,13 @@ def assert_launched(found: list[Launch], expected: list[tuple[str, dict[str, Any
             streams.setdefault(group, set()).add(each.stream)
     assert all(len(rows) == 1 for rows in streams.values()), streams
     assert len(set.union(set(), *streams.values())) == len(streams), streams
+
+
+def assert_same_and_launched(
+    path: Path, program: str, twin: str, expected: list[tuple[str, dict[str, Any], int, int]]
+) -> None:
+    """A program does under a recording what it does without one, no patch fails, and its launches are there."""
+    stdout, stderr, trace = record(path, program, twin)
+    assert stdout == plain(path, program)
+    assert "does not work" not in stderr
+    assert_launched(launches(trace), expected)

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from tests.hot.twin import TWINS
-from tests.instrument.launching import FAULT, POSTLUDE, PRELUDE, assert_launched, launches, plain, record
+from tests.instrument.launching import (
+    FAULT,
+    POSTLUDE,
+    PRELUDE,
+    assert_same_and_launched,
+    launches,
+    plain,
+    record,
+)
 
 START = """
 import inspect, pickle
@@ -74,11 +82,7 @@ EXPECTED: list[tuple[str, dict[str, Any], int, int]] = [
 
 @pytest.mark.parametrize("twin", TWINS)
 def test_each_is_there_and_the_program_is_as_without_us(tmp_path: Path, twin: str) -> None:
-    program = PRELUDE + START + PICKLED + PROGRAM + POSTLUDE
-    stdout, stderr, trace = record(tmp_path, program, twin)
-    assert stdout == plain(tmp_path, program)
-    assert "does not work" not in stderr
-    assert_launched(launches(trace), EXPECTED)
+    assert_same_and_launched(tmp_path, PRELUDE + START + PICKLED + PROGRAM + POSTLUDE, twin, EXPECTED)
 
 
 def test_nothing_is_left_of_it(tmp_path: Path) -> None:

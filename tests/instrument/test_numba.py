@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from tests.hot.twin import TWINS
-from tests.instrument.launching import FAULT, POSTLUDE, PRELUDE, assert_launched, launches, plain, record
+from tests.instrument.launching import (
+    FAULT,
+    POSTLUDE,
+    PRELUDE,
+    assert_launched,
+    assert_same_and_launched,
+    launches,
+    plain,
+    record,
+)
 
 START = """
 from numba import cuda
@@ -50,11 +59,7 @@ EXPECTED: list[tuple[str, dict[str, Any], int, int]] = [
 
 @pytest.mark.parametrize("twin", TWINS)
 def test_each_launch_is_there_once(tmp_path: Path, twin: str) -> None:
-    program = PRELUDE + START + PROGRAM + POSTLUDE
-    stdout, stderr, trace = record(tmp_path, program, twin)
-    assert stdout == plain(tmp_path, program)
-    assert "does not work" not in stderr
-    assert_launched(launches(trace), EXPECTED)
+    assert_same_and_launched(tmp_path, PRELUDE + START + PROGRAM + POSTLUDE, twin, EXPECTED)
 
 
 def test_nothing_is_left_of_it(tmp_path: Path) -> None:

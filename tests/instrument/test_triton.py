@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from tests.hot.twin import TWINS
-from tests.instrument.launching import FAULT, POSTLUDE, PRELUDE, assert_launched, launches, plain, record
+from tests.instrument.launching import (
+    FAULT,
+    POSTLUDE,
+    PRELUDE,
+    assert_launched,
+    assert_same_and_launched,
+    launches,
+    plain,
+    record,
+)
 
 #: Launches by every road, with hooks of the program's own set and taken away between them.
 PROGRAM = """
@@ -58,11 +67,7 @@ def expected(stages: int = 3) -> list[tuple[str, dict[str, object], int, int]]:
 
 @pytest.mark.parametrize("twin", TWINS)
 def test_each_launch_is_there_and_the_programs_hooks_see_what_they_saw(tmp_path: Path, twin: str) -> None:
-    program = PRELUDE + STANDIN + PROGRAM + POSTLUDE
-    stdout, stderr, trace = record(tmp_path, program, twin)
-    assert stdout == plain(tmp_path, program)
-    assert "does not work" not in stderr
-    assert_launched(launches(trace), expected())
+    assert_same_and_launched(tmp_path, PRELUDE + STANDIN + PROGRAM + POSTLUDE, twin, expected())
 
 
 def test_of_a_kernel_loaded_before_what_its_launch_says(tmp_path: Path) -> None:
