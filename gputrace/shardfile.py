@@ -40,7 +40,7 @@ class ShardFile:
 
     @property
     def written(self) -> int:
-        """Bytes that are in the file."""
+        """Bytes that are in the file, but for those of a write that failed midway."""
         return self._written
 
     @property
@@ -75,10 +75,10 @@ class ShardFile:
         data = memoryview(b"".join(self._kept))
         self._kept, self._size = [], 0
         try:
-            while data:
-                written = os.write(self._file.descriptor, data)
-                self._written += written
-                data = data[written:]
+            left = data
+            while left:
+                left = left[os.write(self._file.descriptor, left) :]
+            self._written += len(data)
         except BaseException:
             self.closed = True
             raise

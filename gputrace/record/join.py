@@ -88,7 +88,12 @@ def parts_of(
 ) -> Iterator[tuple[str, int]]:
     """The same of one process."""
     path = folder.shard_path(number)
-    length = whole(path, exporter) if tail is None else tail.length
+    if tail is not None:
+        length = tail.length
+    elif folder.report(number).get("shard_bytes") == (size := os.path.getsize(path)):
+        length = size  # all that the process said it wrote, so nothing is torn: reading it would take long
+    else:
+        length = whole(path, exporter)
     if length:
         yield (tail.path if tail is not None else "") or path, length
     if tail is not None and tail.tail:

@@ -65,6 +65,24 @@ def test_shards_in_order_cut_to_their_last_whole_record(folder: ShardFolder, tmp
     assert sorted(os.listdir(tmp_path)) == ["out.lines", "shards"]
 
 
+class Refusing(Lines):
+    @classmethod
+    def whole(cls, shard: IO[bytes]) -> int:
+        raise AssertionError("it was looked into")
+
+
+def test_a_shard_as_long_as_its_process_said_is_not_looked_into(folder: ShardFolder, tmp_path: Path) -> None:
+    fill(folder, b"one\n", b"two\nto")
+    folder.write_report(0, {"shard_bytes": 4})
+    with pytest.raises(AssertionError, match="looked into"):
+        join(folder, str(tmp_path / "out.lines"), Refusing, gzip=False, metadata={})
+    folder.write_report(1, {"shard_bytes": 4})  # two bytes of a write that failed follow
+    join(folder, str(tmp_path / "out.lines"), Lines, gzip=False, metadata={})
+    assert (tmp_path / "out.lines").read_bytes() == b"header\none\ntwo\nfooter\n"
+    os.truncate(folder.shard_path(1), 4)
+    assert join(folder, str(tmp_path / "out.lines"), Refusing, gzip=False, metadata={})
+
+
 def test_nothing_traced_writes_nothing(folder: ShardFolder, tmp_path: Path) -> None:
     fill(folder, b"", b"torn")
     output = tmp_path / "out.lines"
