@@ -339,9 +339,9 @@ class Core:
         data = self.file.getvalue()
         ring.store(32 + 8 * (epoch & 1), "Q", len(data))
         ring.store(24, "Q", epoch)
-        # The write itself can be cut anywhere: after a byte, in its middle, before its last.
+        # The write itself can be cut anywhere: after a byte, in its middle, before its last. There may be none to do.
         for end in (self.written + 1, (self.written + len(data)) // 2, len(data) - 1, len(data)):
-            if self.written < end:
+            if self.written < end <= len(data):
                 ring.store(0, "0s", b"")
                 with self._path.open("ab") as shard:
                     shard.write(data[self.written : end])

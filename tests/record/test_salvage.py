@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gputrace.model import LANE, THREAD, Exporter
@@ -60,6 +60,7 @@ def check_rows(path: Path, core: Core) -> None:
 
 @thorough
 @given(program=programs(wild=True), share=st.floats(0, 1.1), full=st.booleans())
+@example(program=[("commit",), ("commit",), ("instant", 1, 0, "", {}, False), ("commit",)], share=1.0, full=False)
 def test_any_program(
     tmp_path_factory: pytest.TempPathFactory, program: list[tuple[Any, ...]], share: float, full: bool
 ) -> None:
