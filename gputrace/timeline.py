@@ -277,6 +277,7 @@ class StreamTimeline:
         counts, lanes = self._counts, self.lanes
         piece: Piece | None = None
         from_ns = to_ns = device0 = host0 = error_ns = 0
+        off_ns = read_error_ns + clock.tick_ns
         slope = 1.0
         mark: Args | None = None
         last_ns = self.last_ns
@@ -298,7 +299,7 @@ class StreamTimeline:
                 piece = clock.piece_at(device_ns)
                 from_ns, to_ns = min(piece.device0, device_ns), piece.device1
                 device0, host0, slope = piece.device0, piece.host0, piece.slope
-                error_ns = int(max(piece.worst_error_ns, piece.error_ns(device_ns))) + read_error_ns + clock.tick_ns
+                error_ns = _error_ns(piece, device_ns) + off_ns
                 counts.worst_error_ns = max(counts.worst_error_ns, error_ns)
                 mark = _APPROXIMATE if piece.extended else None
             ts = host0 + int((device_ns - device0) * slope)
@@ -340,10 +341,9 @@ class StreamTimeline:
                 leaf_key, leaf_lane = key, lane
                 end_ns = host0 + int((end_device_ns - device0) * slope)
                 if end_device_ns > to_ns:
-                    end = clock.place(end_device_ns)
-                    assert end is not None  # within reach, as was checked above
-                    end_ns = end.host_ns
-                    counts.worst_error_ns = max(counts.worst_error_ns, end.error_ns + read_error_ns)
+                    end = clock.piece_at(end_device_ns)  # within reach, as was checked above
+                    end_ns = end.host_ns(end_device_ns)
+                    counts.worst_error_ns = max(counts.worst_error_ns, _error_ns(end, end_device_ns) + off_ns)
                 if end_ns < ts:
                     end_ns = ts
                 lane.out.append((ts, SLICE, name, args, flow, end_ns))
@@ -424,3 +424,8 @@ def _end_args(span: Span) -> Args:
         else:
             args["gpu"] = f"not recorded: {span.reason}"
     return args
+
+
+def _error_ns(piece: Piece, device_ns: int) -> int:
+    """How far off a time on this piece may be, but for the reading: one number for all of the piece."""
+    return int(max(piece.worst_error_ns, piece.error_ns(device_ns)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from gputrace.exporters.chrome import Chrome
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
@@ -100,6 +100,7 @@ def said(packet: Any) -> str:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps)
+@example([("open", 0, 0, 3), ("launch", 0, 1, 1)])  # a window that ends beyond the clock map's piece that it begins on
 def test_any_program_in_perfetto_s_format(program: list[Step]) -> None:
     same(program, ".pftrace")
 

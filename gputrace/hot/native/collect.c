@@ -754,6 +754,13 @@ struct map_view {
     int64_t reach_ns, read_error_ns, tick_ns;
 };
 
+/* How far off a time on this stretch may be, which the recording's worst includes from now on. */
+static int64_t note_error(const struct stretch *piece, int64_t device_ns, const struct map_view *map) {
+    int64_t error_ns = (int64_t)stretch_error(piece, device_ns) + map->read_error_ns + map->tick_ns;
+    if ((uint64_t)error_ns > counts.worst_error_ns) atomic_store(&counts.worst_error_ns, (uint64_t)error_ns);
+    return error_ns;
+}
+
 enum { WAITING_KEPT = 1 << 15 };
 
 static bool place_queue(struct collecting *c, struct queue *queue, const struct map_view *map, uint64_t most, bool *more) {
@@ -776,8 +783,7 @@ static bool place_queue(struct collecting *c, struct queue *queue, const struct 
         if (!piece || passed->device_ns < from || passed->device_ns > piece->device1) {
             piece = stretch_at(map->pieces, map->count, passed->device_ns);
             from = passed->device_ns < piece->device0 ? passed->device_ns : piece->device0;
-            error_ns = (int64_t)stretch_error(piece, passed->device_ns) + map->read_error_ns + map->tick_ns;
-            if ((uint64_t)error_ns > counts.worst_error_ns) atomic_store(&counts.worst_error_ns, (uint64_t)error_ns);
+            error_ns = note_error(piece, passed->device_ns, map);
         }
         int64_t ts = stretch_host(piece, passed->device_ns);
         if (!passed->is_begin) {
@@ -813,8 +819,11 @@ static bool place_queue(struct collecting *c, struct queue *queue, const struct 
             leaf_lane = keyed ? lane : NULL;
             leaf_thread = passed->key_thread, leaf_scope = passed->scope;
             int64_t end_ns = stretch_host(piece, passed->end_device_ns);
-            if (passed->end_device_ns > piece->device1)
-                end_ns = stretch_host(stretch_at(map->pieces, map->count, passed->end_device_ns), passed->end_device_ns);
+            if (passed->end_device_ns > piece->device1) {
+                const struct stretch *last = stretch_at(map->pieces, map->count, passed->end_device_ns);
+                end_ns = stretch_host(last, passed->end_device_ns);
+                note_error(last, passed->end_device_ns, map);
+            }
             edge.end_ns = ts = latest(end_ns, ts);
             ok = lane_emit(c, lane, &edge);
         } else {
