@@ -1,11 +1,11 @@
 """Ways to end in which room runs out: on the disk, under a limit, in memory; and the output's folder removed.
 
-A limit on a file's size stands for a disk's quota: both make the same write fail, with EFBIG and with EDQUOT, but a
-quota takes a file system made for it.
+A disk's quota is in test_quota.py: it takes a file system made for it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.ways.program import SUFFIXES, Program, assert_holds, assert_same_end, merged
+from tests.ways.program import SUFFIXES, Ended, Program, assert_holds, assert_same_end, merged
 
 pytestmark = pytest.mark.slow
 
@@ -35,62 +35,97 @@ def missing(what: str) -> None:
 
 
 class Disk(NamedTuple):
-    """A small disk, in a mount namespace of its own: no privilege is needed for that."""
+    """A small disk, in a mount namespace of its own."""
 
     inside: list[str]  # what a command line begins with, to run there
     view: Path  # the disk from outside
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    path = tmp_path / "disk"
+@contextlib.contextmanager
+def mounted(folder: Path, script: str, *, as_user: bool) -> Iterator[Disk | str]:
+    """What a shell script mounts on its first argument, or why it cannot. ``as_user``: with no privilege."""
+    path = folder / "disk"
     path.mkdir()
-    hold = 'mount -t tmpfs -o size=2m tmpfs "$1" && echo ready && read _'
-    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", hold, "sh", str(path)]
+    namespaces = ["--map-root-user", "--mount"] if as_user else ["--mount"]
+    command = ["unshare", *namespaces, "sh", "-c", f"{script} && echo ready && read _", "sh", str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as holder:
         assert holder.stdin is not None
         assert holder.stdout is not None
         said = holder.stdout.readline()
         if said != b"ready\n":
-            missing(f"no small disk can be mounted here: {said.decode()}")
-        enter = ["nsenter", f"--target={holder.pid}", "--user", "--mount", "--preserve-credentials"]
+            yield said.decode().strip()
+            return
+        entered = ["--user", "--mount", "--preserve-credentials"] if as_user else ["--mount"]
+        enter = ["nsenter", f"--target={holder.pid}", *entered]
         view = Path(f"/proc/{holder.pid}/root{path}")
-        assert 0 < shutil.disk_usage(view).total < 3 << 20
         # The current folder is found anew: the one we have is on the disk below.
-        yield Disk([*enter, "sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", str(tmp_path)], view)
+        yield Disk([*enter, "sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", str(folder)], view)
         holder.stdin.close()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    with mounted(tmp_path, 'mount -t tmpfs -o size=2m tmpfs "$1"', as_user=True) as small:
+        if isinstance(small, str):
+            missing(f"no small disk can be mounted here: {small}")
+        assert isinstance(small, Disk)
+        assert 0 < shutil.disk_usage(small.view).total < 3 << 20
+        yield small
+
+
+#: Some file systems have a little room again once what was written has reached the disk.
+FILL = """
+words = set()
+with open("disk/filler", "wb", buffering=0) as filler:
+    for _ in range(10):
+        try:
+            for _ in range(1024):  # and no more, should the disk be another than the small one
+                filler.write(os.urandom(4096))
+        except OSError as error:
+            words.add(error.strerror)
+        os.fsync(filler.fileno())
+print(*words, flush=True)
+"""
+
+
+def run_out_of_room(disk: Disk, folder: Path, suffix: str, words: str, *, in_file: bool = True) -> tuple[Ended, Ended]:
+    """A program fills the disk and records in vain; ``words`` are the error's. Freed, a merge makes the trace.
+
+    Returns how the program ended and how the merge did. ``in_file``: see `assert_holds`.
+    """
+    program = Program(FILL + IN_VAIN)
+    plain = program.run([*disk.inside, *program.command(folder)], folder)
+    assert (plain.code, plain.stdout) == (3, f"{words}\n".encode())
+    free(disk)
+    done = program.run([*disk.inside, *program.recording(folder, f"disk/t{suffix}")], folder)
+    assert_same_end(done, plain)
+    assert not (disk.view / f"t{suffix}").exists()
+    assert f"cannot write FOLDER/disk/t{suffix}: {words}. " in done.said[-1]
+    assert "gputrace merge" in done.said[-1]
+
+    free(disk)
+    (shards,) = disk.view.glob(".t.*")
+    recovered = merged(folder, Path("disk") / shards.name, f"disk/t{suffix}", *disk.inside)
+    assert recovered.code == 0
+    assert_holds(disk.view / f"t{suffix}", open_at_end=True, clean=False, in_file=in_file)
+    assert [each.name for each in disk.view.iterdir()] == [f"t{suffix}"]
+    return done, recovered
+
+
+def free(disk: Disk) -> None:
+    """Some file systems hand room back with the next commit alone."""
+    (disk.view / "filler").unlink()
+    subprocess.run(["sync", "-f", str(disk.view)], check=True)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_the_disk_is_full(disk: Disk, tmp_path: Path, suffix: str) -> None:
-    fill = """
-with open("disk/filler", "wb", buffering=0) as filler:
-    try:
-        for _ in range(1024):  # and no more, should the disk be another than the small one
-            filler.write(bytes(4096))
-    except OSError as error:
-        print(error.strerror, flush=True)
-"""
-    program = Program(fill + IN_VAIN)
-    plain = program.run([*disk.inside, *program.command(tmp_path)], tmp_path)
-    assert (plain.code, plain.stdout) == (3, b"No space left on device\n")
-    (disk.view / "filler").unlink()
-    done = program.run([*disk.inside, *program.recording(tmp_path, f"disk/t{suffix}")], tmp_path)
-    assert_same_end(done, plain)
-    assert not (disk.view / f"t{suffix}").exists()
-    assert f"cannot write FOLDER/disk/t{suffix}: No space left on device. " in done.said[-1]
-    assert "could write no more: No space left on device. What it did from then on is missing" in done.said[-1]
-    assert "gputrace merge" in done.said[-1]
-
-    (disk.view / "filler").unlink()
-    (shards,) = disk.view.glob(".t.*")
-    recovered = merged(tmp_path, Path("disk") / shards.name, f"disk/t{suffix}", *disk.inside)
-    assert recovered.code == 0
-    assert "could write no more: No space left on device. What it did from then on is missing" in recovered.said[0]
+    done, recovered = run_out_of_room(disk, tmp_path, suffix, "No space left on device")
+    told = "could write no more: No space left on device. What it did from then on is missing"
+    assert told in done.said[-1]
+    assert told in recovered.said[0]
     assert "at least " in recovered.said[1]
     assert "killed" not in recovered.said[1]
-    assert_holds(disk.view / f"t{suffix}", open_at_end=True, clean=False)
-    assert [each.name for each in disk.view.iterdir()] == [f"t{suffix}"]
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

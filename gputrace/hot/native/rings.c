@@ -1,8 +1,9 @@
 /* The rings' memory: a file of pieces, mapped shared, so that what is written there outlives the process.
  *
  * Pieces are taken by threads of the program and given back by the collector, under a mutex that is held for a few
- * instructions, or for one growth of the file. Where the file cannot grow (a full disk), memory of the process's own
- * takes its place: tracing goes on and only the surviving is lost. It knows the file's layout, and no span.
+ * instructions, or for one growth of the file. Where the file cannot grow (a full disk) or its room is not to be relied
+ * on, memory of the process's own takes its place: tracing goes on and only the surviving is lost. It knows the file's
+ * layout, and no span.
  */
 
 #include "hot.h"
@@ -11,6 +12,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 enum { FIRST_GROWTH = 4, READY = 1, MOST_REGIONS = 256, MOST_TRIES = 1000, LONG_STEP = 4, FILLING = 8, LONG_COMMIT = 32, ENTRIES = (PIECE_BYTES - PIECE_HEAD) };
@@ -58,19 +60,30 @@ static int reserve(int file, uint64_t offset, uint64_t bytes) {
     return error;
 }
 
+/* Is the file on one of those that write a page anew elsewhere each time? What was reserved is used up by then, and at a
+ * quota or on a full disk a store ends the program (SIGBUS), whatever the file's flags. */
+static bool copies_on_write(int file) {
+    static const uint32_t BTRFS = 0x9123683E, ZFS = 0x2FC12FC1, BCACHEFS = 0xCA451A4E;
+    struct statfs system;
+    if (fstatfs(file, &system)) return false;
+    uint32_t type = (uint32_t)system.f_type;
+    return type == BTRFS || type == ZFS || type == BCACHEFS;
+}
+
 /* The file's next `units` pieces, mapped; NULL with `trouble` set. With the file's header in front the first time. */
 static uint8_t *grow_file(uint64_t units) {
     bool first = !file_units;
     uint64_t offset = first ? 0 : (1 + file_units) * PIECE_BYTES, bytes = (units + first) * PIECE_BYTES;
     if (!path || trouble[0]) return NULL;
     int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (first ? O_CREAT | O_EXCL : 0), 0600);
-    int error = file < 0 ? errno : reserve(file, offset, bytes);
+    bool copies = file >= 0 && copies_on_write(file);
+    int error = file < 0 ? errno : copies ? ENOTSUP : reserve(file, offset, bytes);
     uint8_t *base = MAP_FAILED;
     if (!error && (base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)offset)) == MAP_FAILED)
         error = errno;
     if (file >= 0) close(file);
     if (error) {
-        snprintf(trouble, sizeof trouble, "%s", strerror(error));
+        snprintf(trouble, sizeof trouble, "%s", copies ? "its output's file system copies on write" : strerror(error));
         has_trouble = true;
         if (first && file >= 0) unlink(path);
         return NULL;
