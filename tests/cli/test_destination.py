@@ -16,7 +16,7 @@ from gputrace.ranks import hostname
 from tests.cli.test_record import said
 from tests.flaky_storage import installed
 from tests.merging.making import Drawn, Host, program, write_trace
-from tests.record.running import GPUTRACE, ONE_SPAN, PYTHON, recording, run, start, wait_for
+from tests.record.running import GPUTRACE, ONE_SPAN, PYTHON, WRITTEN, recording, run, start, wait_for
 
 ENDS_WITH_7 = f"{ONE_SPAN}\nraise SystemExit(7)"
 
@@ -93,7 +93,7 @@ def test_a_signal_while_it_is_brought_keeps_it_here(place: Place, number: signal
 
 
 def test_a_command_that_a_signal_ends(place: Place) -> None:
-    done = place.record("flaky://trace.pftrace", f"import os\n{ONE_SPAN}\nos.kill(os.getpid(), 15)")
+    done = place.record("flaky://trace.pftrace", f"{ONE_SPAN}{WRITTEN}os.kill(os.getpid(), 15)")
     assert done.returncode == -signal.SIGTERM
     assert len(Drawn(place.stored / "trace.pftrace").slices) == 1
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gputrace import hot
-from tests.record.running import GPUTRACE, ONE_SPAN, PYTHON, left_behind, recording, run
+from tests.record.running import GPUTRACE, ONE_SPAN, PYTHON, WRITTEN, left_behind, recording, run
 from tests.record.test_terminal import Terminal
 
 NO_DRIVER = not os.path.exists("/dev/nvidiactl")
@@ -150,7 +150,7 @@ def test_nothing_traced_beside_an_old_trace(tmp_path: Path) -> None:
 
 
 def test_a_process_that_was_killed_is_told(tmp_path: Path) -> None:
-    program = ONE_SPAN + "\nimport os, time; time.sleep(0.3); os.kill(os.getpid(), 9)"
+    program = f"{ONE_SPAN}{WRITTEN}os.kill(os.getpid(), 9)"
     result = run(recording(PYTHON, "-c", program), tmp_path)
     (line,) = said(result.stderr)
     assert " kB, 1 slice, " in line or " bytes, 1 slice, " in line
@@ -250,8 +250,8 @@ outer.__enter__(), inner.__enter__(), outer.__exit__(None, None, None), inner.__
 def test_a_shard_that_met_a_full_disk_is_not_called_whole(tmp_path: Path) -> None:
     program = f"""
 {ONE_SPAN}
-import os, resource, time
-time.sleep(0.3)
+import resource
+{WRITTEN}
 os.mkdir("trace.pftrace")
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 for n in range(1000):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine import Engine, Slice, assert_clean, slices
-from tests.record.running import PYTHON, left_behind, recording, run
+from tests.record.running import PYTHON, WRITTEN, left_behind, recording, run
 from tests.ways.program import SUFFIXES
 
 SPAN = "import gputrace, os, sys\nwith gputrace.span({name!r}, pid=os.getpid()): pass\n"
@@ -92,7 +92,7 @@ def test_exec_of_itself(tmp_path: Path) -> None:
         "import gputrace, os, sys, time\n"
         "n = int(sys.argv[1])\n"
         "with gputrace.span('image', n=n): pass\n"
-        "time.sleep(0.3)  # what exec takes is what was not written yet\n"
+        f"{WRITTEN}"
         "if n < 3: os.execv(sys.executable, [sys.executable, 'program.py', str(n + 1)])\n"
     )
     found = recorded(tmp_path, PYTHON, "program.py", "0")

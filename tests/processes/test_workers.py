@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes.test_starts import load, recorded
-from tests.record.running import PYTHON, recording, run
+from tests.record.running import PYTHON, WRITTEN, recording, run
 from tests.ways.program import SUFFIXES
 
 LOADER = """
@@ -71,12 +71,12 @@ def test_workers_of_the_shape_of_a_data_loader_s(tmp_path: Path, method: str, wa
         assert len({each.track[0] for each in found}) == 3
 
 
-RANK = """
+RANK = f"""
 import gputrace, os, sys, time
 rank = int(os.environ["RANK"])
 with gputrace.span("rank", rank=rank):
     pass
-time.sleep(0.3)  # what SIGTERM takes is what was not written yet
+{WRITTEN}
 if sys.argv[1] == "fails":
     if rank:
         sys.exit(5)

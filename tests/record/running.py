@@ -16,6 +16,17 @@ GPUTRACE = [PYTHON, "-m", "gputrace.cli.main"]
 #: A program that opens one span and says so on stdout.
 ONE_SPAN = "import gputrace\nwith gputrace.span('work'): pass\nprint('done')"
 
+#: What a recorded program runs so as to go on only once all that it recorded so far is in its shard: what is not there
+#: yet, the pure twin loses in a kill. The name is no other process's, nor of the image that this one was before exec.
+WRITTEN = """
+import glob, os, time
+mark = str(os.getpid()) + ' at ' + str(time.monotonic_ns())
+gputrace.counter(mark, 1)
+shards = os.path.join(os.environ['GPUTRACE_RECORD'], '*.shard')
+while not any(mark.encode() in open(path, 'rb').read() for path in glob.glob(shards)):
+    time.sleep(0.01)
+"""
+
 
 def recording(*command: str | bytes, output: str | Path = "trace.pftrace", device: str = "host") -> list[str | bytes]:
     """The command line that records ``command``."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
+import re
 import sys
 import time
 from pathlib import Path
@@ -12,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from gputrace.record import alive
-from tests.record.running import GPUTRACE, PYTHON, left_behind, recording, run, start, wait_for
+from tests.record.running import GPUTRACE, PYTHON, WRITTEN, left_behind, recording, run, start, wait_for
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 #: Opens a span every 20 ms until the file "stop" is there, and one more then.
-LONG = """
+LONG = f"""
 import gputrace, os, pathlib, time
 with gputrace.span("first"):
     pass
-time.sleep(0.3)
+{WRITTEN}
 pathlib.Path("ready").write_text(str(os.getpid()))
 end = time.monotonic() + 60
 while not os.path.exists("stop") and time.monotonic() < end:
@@ -127,11 +126,11 @@ def test_another_program_that_still_runs_is_named_and_leaves_nothing_behind(tmp_
 
 
 def test_a_process_that_became_another_program_is_over(tmp_path: Path) -> None:
-    program = """
+    program = f"""
 import gputrace, os, time
 with gputrace.span("first"):
     pass
-time.sleep(0.3)
+{WRITTEN}
 open("ready", "w").write(str(os.getpid()))
 os.execvp("sleep", ["sleep", "3"])
 """
@@ -155,21 +154,6 @@ def test_names() -> None:
         assert alive._program(line) == name
     assert alive.name(os.getpid()).startswith(f"{os.getpid()} (")
     assert alive.name(0) == "0 (ended since)"
-
-
-def stopped_child(command: str) -> int:
-    """The pid of the process that is stopped, and runs ``command``; waits for it."""
-    for _ in range(3000):
-        for name in filter(str.isdecimal, os.listdir("/proc")):
-            try:
-                state = Path(f"/proc/{name}/stat").read_text().rpartition(") ")[2][:1]
-                line = Path(f"/proc/{name}/cmdline").read_bytes()
-            except OSError:
-                continue
-            if state == "T" and command.encode() in line:
-                return int(name)
-        time.sleep(0.01)
-    raise AssertionError("it never stopped")
 
 
 LAST = """
@@ -217,19 +201,33 @@ def test_one_that_runs_on_is_told(tmp_path: Path) -> None:
     assert '"child"' in (tmp_path / "x.json").read_text()
 
 
+#: The launcher, which kills the process named in "child" once it has looked for what still runs and waits.
+KILLS_WHAT_IT_SAW = """
+import os, sys, time
+from gputrace.cli.main import main
+def sleep(_):
+    if os.path.exists("child"):
+        os.kill(int(open("child").read()), 9)
+        os.unlink("child")
+time.sleep = sleep
+sys.exit(main())
+"""
+
+
 def test_one_that_is_over_before_its_first_line_is_told(tmp_path: Path) -> None:
     """Killed on its way: stopped while it was no more than started, so that no line of it can have run."""
-    then = "import signal; os.kill(child.pid, signal.SIGSTOP); os._exit(0)"
-    program = LAST.format(options=[], child=f"{CHILD} # {tmp_path}", then=then).replace(
-        "subprocess.Popen", "child = subprocess.Popen"
-    )
+    then = "import signal; os.kill(child.pid, signal.SIGSTOP); open('child', 'w').write(str(child.pid)); os._exit(0)"
+    program = LAST.format(options=[], child=CHILD, then=then).replace("subprocess.Popen", "child = subprocess.Popen")
     (tmp_path / "my.py").write_text(program)
-    with start(recording(PYTHON, "my.py", output="x.json"), tmp_path, stderr=subprocess.PIPE) as launcher:
-        pid = stopped_child(str(tmp_path))
-        os.kill(pid, signal.SIGKILL)
-        _, said = launcher.communicate(timeout=30)
-    assert f"process {pid} (python".encode() in said
-    assert b"was started as the command ended, and is not in the trace: it was over before its first line" in said
+    (tmp_path / "launcher.py").write_text(KILLS_WHAT_IT_SAW)
+    command = recording(PYTHON, "my.py", output="x.json")
+    result = run([PYTHON, "launcher.py", *command[len(GPUTRACE) :]], tmp_path)
+    said = result.stderr.decode().splitlines()[0]
+    assert re.fullmatch(
+        r"gputrace: process \d+ \(python.*\) was started as the command ended, and is not in the trace: "
+        "it was over before its first line",
+        said,
+    )
     assert left_behind(tmp_path) == []
 
 

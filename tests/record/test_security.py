@@ -11,7 +11,7 @@ import pytest
 from gputrace.errors import OutputError
 from gputrace.record.recording import checked_output
 from gputrace.record.replace import replacing
-from tests.record.running import PYTHON, recording, run
+from tests.record.running import PYTHON, WRITTEN, recording, run
 from tests.ways.program import SUFFIXES, load
 
 SECRET = "hunter2"
@@ -79,7 +79,7 @@ def test_a_program_that_records_itself_masks_its_own(tmp_path: Path) -> None:
 def test_no_environment_variable_is_written(tmp_path: Path, suffix: str) -> None:
     """Neither into the trace nor, while the program runs, beside it."""
     environment = {**os.environ, "A_VARIABLE_OF_MINE": "its value"}
-    program = f"import gputrace, os\nwith gputrace.span('x'): pass\nimport time; time.sleep(0.3)\n{ALL_FILES}"
+    program = f"import gputrace, os\nwith gputrace.span('x'): pass\n{WRITTEN}\n{ALL_FILES}"
     done = run(recording(PYTHON, "-c", program, output=f"t{suffix}"), tmp_path, env=environment, umask=0)
     assert b".shard" in done.stdout
     for data in (done.stdout, (tmp_path / f"t{suffix}").read_bytes()):
@@ -88,7 +88,7 @@ def test_no_environment_variable_is_written(tmp_path: Path, suffix: str) -> None
 
 
 def test_everything_is_private_while_it_runs_whatever_the_umask(tmp_path: Path) -> None:
-    program = f"import gputrace\nwith gputrace.span('x'): pass\nimport time; time.sleep(0.3)\n{ALL_FILES}"
+    program = f"import gputrace\nwith gputrace.span('x'): pass\n{WRITTEN}\n{ALL_FILES}"
     *files, folder = run(recording(PYTHON, "-c", program), tmp_path, umask=0).stdout.decode().splitlines()
     assert folder == "0o700"
     assert len(files) > 5

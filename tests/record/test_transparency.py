@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gputrace.record import launch
-from tests.record.running import PYTHON, left_behind, recording, run, start, wait_for
+from tests.record.running import PYTHON, WRITTEN, left_behind, recording, run, start, wait_for
 
 
 @pytest.mark.parametrize(
@@ -130,11 +130,11 @@ def test_a_signal_to_the_launcher_reaches_the_command_once(tmp_path: Path, numbe
 
 
 def test_a_deadly_signal_kills_both_and_the_trace_is_written(tmp_path: Path) -> None:
-    program = """
+    program = f"""
 import gputrace, pathlib, time
 with gputrace.span("before"):
     pass
-time.sleep(0.5)  # time for a flush
+{WRITTEN}
 pathlib.Path("ready").write_text("yes")
 time.sleep(60)
 """
