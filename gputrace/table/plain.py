@@ -14,7 +14,7 @@ import numpy as np
 
 from gputrace.reading.layout import varints
 from gputrace.table import events as gathered
-from gputrace.table.decode import BEGIN, COUNTER, END, INSTANT, Decoded, gather
+from gputrace.table.decode import BEGIN, COUNTER, END, INSTANT, MOST_IDS, Decoded, gather
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gputrace.table.events import Gathered
 
 _INDEX_BITS = 24  # a piece of a file has fewer packets than that
+_IDS_A_NAME = 4  # up to so many ids for each name, they are looked up by a table
 _KIND = np.zeros(256, np.int8)
 _KIND[[BEGIN, END, INSTANT]] = gathered.BEGIN, gathered.END, gathered.INSTANT
 
@@ -172,13 +173,27 @@ class PlainEvents:
         """Interned ids to those of the whole trace."""
         known: list[NDArray[np.int32]] = []
         start = np.zeros(len(epochs) + 1, np.int64)
+        far: list[tuple[int, dict[int, str]]] = []  # those that no table holds, by epoch
         for k, epoch in enumerate(epochs):
-            names = epoch.interned.names
-            table = np.full(max(names, default=0) + 1, out.no_name, np.int32)
+            names, most = epoch.interned.names, max(epoch.interned.names, default=0)
+            # Writers count them up from 1. What a damaged file holds in an id's place must not decide on our memory.
+            room = _IDS_A_NAME * len(names)
+            if most > room:
+                far.append((k, {id: name for id, name in names.items() if room < id < MOST_IDS}))
+                names, most = {id: name for id, name in names.items() if id <= room}, room
+            table = np.full(most + 1, out.no_name, np.int32)
             if names:
                 table[list(names)] = [out.strings[name] for name in names.values()]
             known.append(table)
             start[k + 1] = start[k] + len(table)
-        size = np.diff(start)
-        inside = np.where(ids < size[epoch_of], ids, 0)
-        return np.concatenate(known)[start[:-1][epoch_of] + inside]
+        inside = np.where(ids < np.diff(start)[epoch_of], ids, 0)
+        found = np.concatenate(known)[start[:-1][epoch_of] + inside]
+        for k, by_id in far:
+            if not by_id:
+                continue
+            of = slice(*np.searchsorted(epoch_of, [k, k + 1]))
+            keys = np.array(sorted(by_id), np.int64)
+            values = np.array([out.strings[by_id[id]] for id in keys.tolist()], np.int32)
+            at = np.minimum(np.searchsorted(keys, ids[of]), len(keys) - 1)
+            found[of] = np.where(keys[at] == ids[of], values[at], found[of])
+        return found

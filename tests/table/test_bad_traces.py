@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gputrace.exporters import sequence
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
 import gputrace
@@ -166,3 +168,55 @@ def test_whatever_is_done_to_a_trace(tmp_path: Path, seed: int) -> None:
     trace.select(names="*", tracks="*", start_ns=trace.start_ns, end_ns=trace.end_ns)
     for suffix in (".pftrace", ".json", ".csv"):
         convert(str(tmp_path / "t"), str(tmp_path / f"out{suffix}"))
+
+
+class Far(dict[str, int]):
+    """Names whose numbers begin high: the next one's is the length and 1."""
+
+    first = 0
+
+    def __len__(self) -> int:
+        return self.first + super().__len__()
+
+
+@pytest.mark.parametrize("first", [3, 900_000, 1 << 40])
+def test_names_under_high_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int) -> None:
+    whole, bytes_of_whole = reading_takes(write_trace(tmp_path / "t.pftrace", Host("h"), program()))
+    begin = sequence.Sequence.__init__
+
+    def begin_high(self: sequence.Sequence, *args: Any) -> None:
+        begin(self, *args)
+        self._names = Far()
+
+    monkeypatch.setattr(sequence.Sequence, "__init__", begin_high)
+    monkeypatch.setattr(sequence, "NAMES_KEPT", 1 << 62)
+    monkeypatch.setattr(Far, "first", first)
+    found, bytes_of_found = reading_takes(write_trace(tmp_path / "high.pftrace", Host("h"), program()))
+    assert [*found.slices.names] == [*whole.slices.names]
+    assert found.problems == []
+    assert bytes_of_found < bytes_of_whole + (1 << 20)
+
+
+@pytest.mark.parametrize("iid", [90, 900_000, 1 << 31, 1 << 40, (1 << 64) - 1])
+def test_a_name_that_nothing_uses_under_any_number(tmp_path: Path, iid: int) -> None:
+    """As a flipped bit makes one: a table as long as the number is large took all memory there is."""
+    path = write_trace(tmp_path / "t.pftrace", Host("h"), program())
+    whole, bytes_of_whole = reading_takes(path)
+    trace = pb.Trace.FromString(path.read_bytes())
+    id = next(packet.trusted_packet_sequence_id for packet in trace.packet if packet.interned_data.event_names)
+    more = pb.Trace()
+    more.packet.add(trusted_packet_sequence_id=id).interned_data.event_names.add(iid=iid, name="never used")
+    path.write_bytes(path.read_bytes() + more.SerializeToString())
+    found, bytes_of_found = reading_takes(path)
+    assert [*found.slices.names] == [*whole.slices.names]
+    assert found.problems == []
+    assert bytes_of_found < bytes_of_whole + (1 << 20)
+
+
+def reading_takes(path: Path) -> tuple[Trace, int]:
+    """A trace, and the most memory that reading it took, in bytes."""
+    tracemalloc.start()
+    trace = gputrace.read(path)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return trace, peak_bytes
