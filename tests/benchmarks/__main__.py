@@ -27,6 +27,7 @@ from tests.benchmarks import (
     cpu_time,
     edge,
     fleet,
+    fuzz,
     host_cost,
     load,
     memory,
@@ -51,6 +52,7 @@ STARTUP = "Start-up"
 MERGING = "Merging, on one core"
 MANY = "Many traces"
 LOAD = "Load"
+FUZZING = "Fuzzing, for a bounded time"
 
 
 class Benchmark(NamedTuple):
@@ -77,6 +79,7 @@ BENCHMARKS = {
     "load": Benchmark(LOAD, load.measure),
     "merge": Benchmark(MERGING, merging.measure, each_twin=False),
     "fleet": Benchmark(MANY, fleet.measure, each_twin=False),
+    "fuzz": Benchmark(FUZZING, fuzz.measure, each_twin=False),
     "peers": Benchmark("A host slice beside its peers, in the same units", peers.measure, each_twin=False),
     "peer_writing": Benchmark("Writing beside its peers, events", peer_writing.measure, each_twin=False),
 }
