@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
+from tests.missing import missing
 
 
 @contextlib.contextmanager
@@ -16,10 +15,7 @@ def launched(*flags: str) -> Iterator[Any]:
     """A browser of playwright's; skips where there is none, and fails in CI."""
     executable = shutil.which("chromium") or shutil.which("google-chrome")
     if executable is None:
-        missing = "Chromium is not here: apt install chromium"
-        if os.environ.get("CI") == "true":
-            pytest.fail(missing)
-        pytest.skip(missing)
+        missing("Chromium is not here: apt install chromium")
     from playwright.sync_api import sync_playwright
 
     always = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]

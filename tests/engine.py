@@ -20,10 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gputrace.sql import wasm, wire
 from gputrace.sql.wire import PIECE_BYTES
+from tests.missing import missing
 
 
 class Engine:
@@ -43,10 +42,7 @@ class Engine:
 
 def _engine_is_here() -> None:
     if lacking := wasm.missing():
-        missing = f"the engine is not here: pip install {lacking.replace(' and', '')}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(missing)
-        pytest.skip(missing)
+        missing(f"the engine is not here: pip install {lacking.replace(' and', '')}")
 
 
 # --- what a trace says ------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-import pytest
+from tests.missing import missing
 
 HERE = Path(__file__).parent
 SOURCE = HERE / "src"
@@ -57,9 +57,7 @@ def require() -> Path:
     try:
         return library_path()
     except NoCompiler as error:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"the fake driver is needed in CI: {error}", pytrace=False)
-        pytest.skip(str(error))
+        missing(f"the fake driver is not here: {error}")
 
 
 def environment(base: dict[str, str] | None = None, **settings: object) -> dict[str, str]:

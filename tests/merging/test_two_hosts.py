@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from gputrace.merging.merge import Options, Outcome, merge
 from tests.merging.making import Drawn
+from tests.missing import missing
 from tests.record.running import GPUTRACE
 
 ROOT = Path(__file__).parents[2]
@@ -65,17 +67,16 @@ wait $first
 
 
 def _may_unshare() -> bool:
-    # As test_mpirun: what it takes is not everywhere, and CI has it.
     script = "ip link add va type veth peer name vb && unshare -u -p -f --mount-proc -T --boottime 9 hostname x"
-    try:
-        return subprocess.run(["unshare", "-n", "sh", "-c", script], capture_output=True, timeout=30).returncode == 0
-    except OSError:
-        return False
+    return subprocess.run(["unshare", "-n", "sh", "-c", script], capture_output=True, timeout=30).returncode == 0
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not _may_unshare(), reason="needs the right to make namespaces, and iproute2")
 def test_two_ranks_on_two_hosts(tmp_path: Path) -> None:
+    if not all(map(shutil.which, ("ip", "unshare", "nsenter"))):
+        missing("ip, unshare or nsenter is not here: apt install iproute2 util-linux")
+    if not _may_unshare():
+        pytest.skip("needs the right to make namespaces")
     (tmp_path / "rank.py").write_text(RANK.replace("STEPS", str(STEPS)))
     record = f"{' '.join(GPUTRACE)} record --device host -o rank%r-%h.pftrace -- {sys.executable} rank.py"
     done = subprocess.run(

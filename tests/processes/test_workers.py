@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.missing import missing
 from tests.processes.test_starts import load, recorded
 from tests.record.running import PYTHON, WRITTEN, recording, run
 from tests.ways.program import SUFFIXES
@@ -111,10 +112,8 @@ def test_ranks_of_the_shape_of_torchrun_s(tmp_path: Path, way: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs OpenMPI, which CI installs where it may")
 def test_mpirun(tmp_path: Path) -> None:
-    mpirun = shutil.which("mpirun")
-    assert mpirun is not None
+    mpirun = shutil.which("mpirun") or missing("OpenMPI is not here: apt install openmpi-bin")
     (tmp_path / "rank.py").write_text(
         "import gputrace, os\nwith gputrace.span('rank', rank=int(os.environ['OMPI_COMM_WORLD_RANK'])): pass\n"
     )

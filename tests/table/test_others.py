@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import gputrace
 from gputrace.table.trace import Trace
 from tests.engine import Engine
@@ -201,7 +199,6 @@ def vars_of(trace: Trace) -> tuple[Any, Any, Any]:
 
 
 def test_a_trace_of_viztracer(tmp_path: Path) -> None:
-    pytest.importorskip("viztracer")
     path = tmp_path / "v.json"
     program = "def f(n): return n and f(n - 1)\nfor k in range(40): f(k)\n"
     (tmp_path / "p.py").write_text(program)

@@ -6,7 +6,6 @@ A disk's quota is in test_quota.py: it takes a file system made for it.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import subprocess
 import uuid
@@ -16,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.missing import missing
 from tests.ways.program import SUFFIXES, Ended, Program, assert_holds, assert_same_end, merged
 
 pytestmark = pytest.mark.slow
@@ -26,12 +26,6 @@ for n in range(20_000):
         pass
 sys.exit(3)
 """
-
-
-def missing(what: str) -> None:
-    if os.environ.get("CI") == "true":
-        pytest.fail(what)
-    pytest.skip(what)
 
 
 class Disk(NamedTuple):
