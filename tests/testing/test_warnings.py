@@ -45,9 +45,8 @@ def said(output: bytes) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "warnings"), [("-n0", "default"), ("-n0", "error"), ("-n2", "error")])
-@pytest.mark.parametrize("how", ["idle", "--gputrace", "record"])
 def test_a_run_says_and_ends_as_it_does_without_gputrace(
-    installed: Path, tmp_path: Path, how: str, workers: str, warnings: str
+    installed: Path, tmp_path: Path, workers: str, warnings: str
 ) -> None:
     (tmp_path / "test_it.py").write_text(SUITE)
     environment = {**os.environ, "PYTHONPATH": str(installed)}
@@ -55,13 +54,17 @@ def test_a_run_says_and_ends_as_it_does_without_gputrace(
     plain = run([*command, "-p", "no:gputrace"], tmp_path, env=environment)
     assert plain.returncode == 1
     assert b"1 failed, 1 passed in" in plain.stdout
-    if how == "--gputrace":
-        command += ["--gputrace", "trace.pftrace", "--gputrace-device", "host"]
-    done = run(recording(*command) if how == "record" else command, tmp_path, env=environment)
-    assert (done.returncode, said(done.stdout)) == (1, said(plain.stdout)), done.stderr
-    if how != "idle":
-        found = outcomes(read(tmp_path / "trace.pftrace"))
-        assert found == {"test_it.py::test_ok": "passed", "test_it.py::test_bad": "failed"}
+    for how, line in {
+        "idle": command,
+        "--gputrace": [*command, "--gputrace", "trace.pftrace", "--gputrace-device", "host"],
+        "record": recording(*command),
+    }.items():
+        done = run(line, tmp_path, env=environment)
+        assert (done.returncode, said(done.stdout)) == (1, said(plain.stdout)), (how, done.stderr)
+        if how != "idle":
+            found = outcomes(read(tmp_path / "trace.pftrace"))
+            assert found == {"test_it.py::test_ok": "passed", "test_it.py::test_bad": "failed"}, how
+            (tmp_path / "trace.pftrace").unlink()
 
 
 @pytest.mark.parametrize("optimise", ["-O", "-OO"])
