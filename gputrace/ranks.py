@@ -67,8 +67,10 @@ def hostname() -> str:
 
 
 def process_name(rank: Rank, pid: int) -> str:
-    """What a rank's processes are called in a trace: "rank 3 · host · pid"."""
-    return f"rank {rank.rank} · {hostname()} · {pid}"
+    """What a rank's processes are called in a trace: "rank 3 · host · pid"; "rank 03" where there are more than ten."""
+    # Perfetto's UI goes by no sort index. What it knows no other difference of, it sorts by name, letter by letter.
+    width = len(str(rank.world_size - 1)) if rank.world_size > 0 else 1
+    return f"rank {rank.rank:0{width}} · {hostname()} · {pid}"
 
 
 def expand(output: str, rank: Rank | None = None) -> str:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 
 import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
+import gputrace
 from gputrace import ranks
 from gputrace.errors import UsageError
+from gputrace.merging.merge import merge
 from gputrace.ranks import Rank, expand, identity, with_rank
 from tests.cli.test_record import said
 from tests.engine import Engine
+from tests.merging.making import Host, program, write_trace
 from tests.record.running import GPUTRACE, ONE_SPAN, PYTHON, recording, run
+from tests.recorded import EXPORTERS
 
 
 @pytest.mark.parametrize(
@@ -97,6 +102,38 @@ def test_ranks_that_were_given_one_name_write_a_file_each(tmp_path: Path) -> Non
     assert [each.legacy_sort_index for each in described if each.pid] == [1], "for viewers that sort processes by it"
     assert b"SECRET_OF_MINE" not in data
     assert b"hunter2" not in data
+
+
+def test_what_a_rank_is_called() -> None:
+    host = ranks.hostname()
+    assert ranks.process_name(Rank(3), 42) == f"rank 3 · {host} · 42"
+    assert ranks.process_name(Rank(3, world_size=10), 42) == f"rank 3 · {host} · 42"
+    assert ranks.process_name(Rank(3, world_size=11), 42) == f"rank 03 · {host} · 42"
+    assert ranks.process_name(Rank(1000, world_size=1001), 42) == f"rank 1000 · {host} · 42"
+    assert ranks.process_name(Rank(12, world_size=4), 42) == f"rank 12 · {host} · 42", "nobody checks launchers"
+
+
+#: How Perfetto's UI (v52) sorts processes, but for what heap and CPU profilers count and names that Chrome's have.
+AS_THE_UI = """
+include perfetto module viz.summary.processes;
+select process.name as name from _process_available_info_summary join process using (upid)
+order by sum_running_dur desc, thread_slice_count + process_slice_count desc, name asc, upid asc
+"""
+
+
+@pytest.mark.parametrize("suffix", EXPORTERS)
+def test_ranks_that_did_as_much_are_sorted_by_number_in_the_ui(tmp_path: Path, suffix: str) -> None:
+    names = [ranks.process_name(Rank(n, world_size=12), 100 + n) for n in range(12)]
+    shuffled = random.Random(3).sample(range(12), 12)
+    files = [
+        str(write_trace(tmp_path / f"{n}{suffix}", Host("h"), program(n, 100 + n, name=names[n]), number=n))
+        for n in shuffled
+    ]
+    merge(tuple(files), str(tmp_path / f"all{suffix}"))
+    drawn = [row["name"] for row in Engine(tmp_path / f"all{suffix}").query(AS_THE_UI)]
+    assert [name for name in drawn if name in names] == names
+    tracks = gputrace.read(tmp_path / f"all{suffix}").tracks
+    assert {track.rank for track in tracks} - {-1} == {*range(12)}, "read back as the numbers that they are"
 
 
 def test_a_name_of_their_own_is_kept(tmp_path: Path) -> None:
