@@ -96,7 +96,7 @@ def rings(chance: random.Random, files: list[bytes], folder: Path) -> None:
     salvage.joined(core)
 
 
-def a_folder_s_notes(chance: random.Random, files: list[bytes], folder: Path) -> None:
+def folder_notes(chance: random.Random, files: list[bytes], folder: Path) -> None:
     shards = notes.left(folder / "left", chance.choice(FORMATS))
     hit = chance.sample(notes.BOOKS, chance.randrange(1, 5))
     for name in hit:
@@ -126,9 +126,9 @@ READERS: dict[str, tuple[str, Reader]] = {
     "json": ("JSON traces", read),
     "others": ("other tools' JSON", read),
     "merge": ("traces to merge", merged),
-    "rings": ("a killed process's ring", rings),
-    "notes": ("a recording folder's notes", a_folder_s_notes),
-    "shards": ("a recording folder's shards", shards),
+    "rings": ("rings of killed processes", rings),
+    "notes": ("notes of recordings' folders", folder_notes),
+    "shards": ("shards of processes", shards),
 }
 
 
@@ -157,7 +157,7 @@ def fuzzed(reader: str, seed: int, seconds: float) -> Row:
         tried, failure = in_child("fuzz", reader, str(seed), str(seconds), str(kept), fake=False)
     except subprocess.SubprocessError as error:
         tried, failure = 0, str(error)
-    what = f"damaged {READERS[reader][0]} that a reader failed on"
+    what = f"damaged {READERS[reader][0]} that the reader failed on"
     if failure:
         print(f"fuzz {reader}: seed {seed}, what it was given is in {kept}\n{failure}", file=sys.stderr)
         return Row(what, 1, 0, unit="", aside=f"seed {seed}, kept in {kept}")
