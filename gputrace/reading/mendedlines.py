@@ -33,7 +33,7 @@ _ID = re.compile("0x[0-9a-f]+")
 _ENDED = '{{"ph":"E","pid":{},"tid":{},"args":{{"ended":"the recording is damaged here"}},"ts":{}}},\n'
 
 
-def mend(shard: IO[bytes], length: int, mended: IO[bytes] | None, _: Container[int]) -> int:
+def mend(shard: IO[bytes], length: int, mended: IO[bytes] | None, _: Container[int]) -> tuple[int, int]:
     """The bytes of lines that are none; copies the others, if ``mended`` is given. Raises OSError."""
     lost = 0
     rows = _Rows()
@@ -55,7 +55,7 @@ def mend(shard: IO[bytes], length: int, mended: IO[bytes] | None, _: Container[i
             lost += len(line)
         elif mended is not None:
             mended.write(line)
-    return lost
+    return lost, 0
 
 
 def _event(line: bytes) -> dict[str, Any] | None:

@@ -36,13 +36,14 @@ _TYPES = 4
 _LONGEST = 1 << 28
 
 
-def mend(shard: IO[bytes], length: int, mended: IO[bytes] | None, numbers: Container[int]) -> int:
-    """The bytes of packets that cannot be read, or not be placed in time; copies the others, if ``mended`` is given.
+def mend(shard: IO[bytes], length: int, mended: IO[bytes] | None, numbers: Container[int]) -> tuple[int, int]:
+    """The bytes of packets that cannot be read, or not be placed in time, and how many sequences the latter are of.
 
-    ``numbers`` are the shard numbers that sequences are made of. Raises OSError.
+    Copies the others, if ``mended`` is given. ``numbers`` are the shard numbers that sequences are made of. Raises
+    OSError.
     """
     if not length:
-        return 0
+        return 0, 0
     with mmap.mmap(shard.fileno(), length, access=mmap.ACCESS_READ) as data:
         return _Mending(data, length, mended, numbers).run()
 
@@ -54,10 +55,11 @@ class _Mending:
         self._mended = mended
         self._numbers = numbers
         self._lost = 0
+        self._ended: set[int] = set()  # sequences of which something good was left out
         self._depth: dict[int, int] = {}  # slices open, by sequence
         self._trusted: set[int] | None = None  # sequences whose times are known; None: all are
 
-    def run(self) -> int:
+    def run(self) -> tuple[int, int]:
         place, size = 0, CHUNK_BYTES
         while place < self._length:
             found, end, damaged = frame(self._data[place : place + size])
@@ -75,7 +77,7 @@ class _Mending:
                 after = self._next(place + 1)
                 self._lose(after - place)
                 place, size = after, CHUNK_BYTES
-        return self._lost
+        return self._lost, len(self._ended)
 
     def _good(self, found: Packets) -> NDArray[np.bool_]:
         """Which packets are well formed, through and through, and of this recording's sequences."""
@@ -146,6 +148,7 @@ class _Mending:
                 self._trusted.add(sequence)
             if (_EVENT in inside or _FLAGS in inside) and sequence not in self._trusted:
                 self._lost += end - start
+                self._ended.add(sequence)
             else:
                 if _EVENT in inside:
                     self._step(sequence, found.data[inside[_EVENT] + 1])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gputrace.shards import ShardFolder
 
     #: `gputrace.reading.mending.mend`.
-    Mend = Callable[[str, int, str, Callable[[], IO[bytes]], Container[int]], int]
+    Mend = Callable[[str, int, str, Callable[[], IO[bytes]], Container[int]], tuple[int, int]]
 
 
 def mend_all(folder: ShardFolder, exporter: type[Exporter], salvaged: dict[int, Salvaged], mend: Mend) -> None:
@@ -31,12 +31,15 @@ def mend_all(folder: ShardFolder, exporter: type[Exporter], salvaged: dict[int, 
         path, to = folder.shard_path(number), f"{folder.path}/{number}.mended"
         tail = salvaged.get(number)
         length = os.path.getsize(path) if tail is None else tail.length
-        lost = mend(path, length, folder.suffix, partial(_opened, to), {*numbers})
+        lost, rows = mend(path, length, folder.suffix, partial(_opened, to), {*numbers})
         wrote = folder.report(number).get("shard_bytes", 0)
         if not lost or (tail is None and _is_torn(path, exporter, length - lost, wrote)):
             continue
         also = ", nor what was in its ring" if tail is not None and tail.tail else ""
-        folder.damage[f"{number}.shard"] = f"is damaged, and {lost:,} of its {length:,} bytes cannot be used{also}"
+        # Such a row's times are counted from one event to the next, and some are gone.
+        ended = f"; {rows:,} of its rows {'end' if rows > 1 else 'ends'} at the damage" if rows else ""
+        said = f"is damaged, and {lost:,} of its {length:,} bytes cannot be used{also}{ended}"
+        folder.damage[f"{number}.shard"] = said
         salvaged[number] = Salvaged(os.path.getsize(to), 0, Counts(), path=to)
 
 

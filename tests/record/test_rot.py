@@ -137,6 +137,20 @@ def test_a_block_of_zeros(whole: Whole, at: float) -> None:
     assert len(late) >= STEPS // 2 - 3 if at < 0.4 else late or at > 0.4, "what began after it"
 
 
+@pytest.mark.parametrize(("at", "rows"), [(0.2, 3), (0.7, 4)])
+@pytest.mark.parametrize("whole", [FORMATS[0]], indirect=True, ids=["perfetto"])
+def test_rows_that_end_at_it_are_counted(whole: Whole, at: float, rows: int) -> None:
+    """In this format an event says how long after the one before it is: a row that has lost any ends, as is told."""
+    summary, drawn = rotted(whole, block(at, 200))
+    mine = check(whole, summary, drawn)
+    [line] = [line for line in summary.told if "0.shard" in line]
+    assert f" cannot be used; {rows} of its rows end at the damage: " in line
+    last = {each.track[-1]: max(s.ts for s in mine if s.track == each.track) for each in mine}
+    meant = [each for each in whole[2].slices if "process0.py" in str(each.track)]
+    stopped = {each.track[-1] for each in meant if each.ts > last[each.track[-1]]}
+    assert len(stopped) == rows
+
+
 @pytest.mark.parametrize("whole", [FORMATS[1]], indirect=True, ids=["chrome"])
 def test_lines_go_on_right_behind_it(whole: Whole) -> None:
     """JSON states each time as it is: all but the slices that touch the damage are there."""
@@ -192,7 +206,7 @@ def test_nothing_is_found_in_what_is_whole(
     path = tmp_path / "3.shard"
     path.write_bytes(made.shard(exporter))
     suffix = ".pftrace" if exporter is FORMATS[0] else ".json"
-    assert mend(str(path), path.stat().st_size, suffix, (tmp_path / "mended").open, {3}) == 0
+    assert mend(str(path), path.stat().st_size, suffix, (tmp_path / "mended").open, {3}) == (0, 0)
 
 
 def test_any_damage(whole: Whole) -> None:
