@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _BATCH: Final = 4096
 #: Beyond this, a track's id is garbage: it makes others overflow.
 _MOST_TRACKS: Final = 1 << 24
+#: A span's number from here on is garbage: formats keep no more for each process's arrows.
+_MOST_SPANS: Final = 1 << 43
 #: A made-up thread id, beyond any that Linux gives, for a thread of which nothing but its number is known.
 _NO_TID: Final = 1 << 30
 _NOT_RECORDED: Final = "not recorded: "
@@ -188,7 +190,7 @@ class _Tail:
                 if edge.number in is_open and edge.number not in self._strays:
                     is_open.remove(edge.number)
                     yield edge
-            elif edge.number and edge.number not in is_open:
+            elif 0 < edge.number < _MOST_SPANS and edge.number not in is_open:
                 is_open.add(edge.number)
                 yield edge
                 if edge.number in self._strays:

@@ -317,6 +317,20 @@ def test_a_ring_that_cannot_be_read_costs_no_shard(tmp_path: Path) -> None:
     assert [s.name for s in rows.slices(joined(core))] == ["early", "across"]
 
 
+@both
+def test_a_span_whose_number_is_garbage(tmp_path: Path, suffix: str) -> None:
+    """Its arrow's id would be beyond 64 bits, which cost the trace of every process."""
+    core = start(tmp_path, load(suffix), suffix)
+    thread = core.thread("MainThread", PID)
+    for number, name in ((1, "good"), ((1 << 64) - 1, "garbage"), (1 << 43, "garbage"), (2, "good")):
+        core._next = lambda number=number: number  # type: ignore[misc]
+        core.end(thread, BASE + 10 + number % 7, core.begin(thread, BASE + 5 + number % 7, name, stream=True))
+    core.die()
+    engine = Engine(joined(core))
+    assert_clean(engine)
+    assert [s.name for s in slices(engine)] == ["good", "good"]
+
+
 @thorough
 @given(
     program=programs(wild=False),
