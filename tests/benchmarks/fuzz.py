@@ -3,8 +3,8 @@
     python -m tests.benchmarks.fuzz READER SEED SECONDS FOLDER
 
 A reader fails where it raises what is no error of gputrace's, is silent on what it could not read, takes too long, or
-takes its process with it. It stops there: the seed is told, and what it was given stays in the folder that is told. The
-seed alone gives the same inputs again. What a longer run finds becomes a test beside the reader's others.
+takes its process with it. It stops there: the seed is told, and what it was given stays in "given" in the folder that is
+told. The seed alone gives the same inputs again. What a longer run finds becomes a test beside the reader's others.
 """
 
 from __future__ import annotations
@@ -167,13 +167,13 @@ def fuzzed(reader: str, seed: int, seconds: float) -> Row:
 
 def main(reader: str, seed: str, seconds: str, folder: str) -> None:
     _, look = READERS[reader]
-    place, tried, failure = Path(folder), 0, ""
+    place, tried, failure = Path(folder) / "given", 0, ""
     with tempfile.TemporaryDirectory() as beside:
         files = originals(reader, Path(beside))
     until = time.monotonic() + float(seconds)
     while not failure and time.monotonic() < until:
-        shutil.rmtree(place)
-        place.mkdir()
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
         faulthandler.dump_traceback_later(LIMIT_S, exit=True)
         try:
             look(random.Random(f"{seed} {tried}"), files, place)
