@@ -3,8 +3,8 @@
     python -m tests.benchmarks.fuzz READER SEED SECONDS FOLDER
 
 A reader fails where it raises what is no error of gputrace's, is silent on what it could not read, takes too long, or
-takes its process with it. It stops there: the seed is told, and what it was given stays in "given" in the folder that is
-told. The seed alone gives the same inputs again. What a longer run finds becomes a test beside the reader's others.
+takes its process with it. It stops there: the seed is told, and what it was given stays in "given" in the folder that
+is told. The seed alone gives the same inputs again. What a longer run finds becomes a test beside the reader's others.
 """
 
 from __future__ import annotations
