@@ -5,6 +5,8 @@ The core calls back for tracks; this passes on what it encoded. `gputrace.pureho
 
 from __future__ import annotations
 
+import os
+
 from gputrace.hot import _hot, compiled
 from gputrace.tracks import Counters
 
@@ -103,7 +105,7 @@ class CompiledHostTrace:
         """
         compiled.forget_everything()
         self._writing.generation = _hot.begin(
-            self._ring_path,
+            os.fsencode(self._ring_path),
             self._most_bytes,
             self._process_name,
             not self._writing.native,

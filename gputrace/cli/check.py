@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gputrace.cli.forms import as_json as json_of
 from gputrace.cli.say import say
 from gputrace.errors import InputError
 from gputrace.remote import find, is_url, shown
@@ -32,7 +33,6 @@ def command(as_json: bool, traces: tuple[str, ...]) -> int:
     gputrace check trace.pftrace
     gputrace check --json profile.json.gz
     """
-    import orjson
 
     from gputrace.checking.rules import check
     from gputrace.table.read import read
@@ -53,7 +53,7 @@ def command(as_json: bool, traces: tuple[str, ...]) -> int:
         if not as_json:
             click.echo("\n".join(_lines(trace, violations)))
     if as_json:
-        click.echo(orjson.dumps(found, option=orjson.OPT_INDENT_2))
+        click.echo(json_of(found))
     return int(bad)
 
 

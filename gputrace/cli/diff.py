@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gputrace.cli.forms import form_of
+from gputrace.cli.forms import as_json, form_of
 from gputrace.cli.say import say
 from gputrace.cli.traces import each_of, fleet_of, fleet_options
 from gputrace.errors import UsageError
@@ -155,9 +155,7 @@ def _run(names: tuple[str, ...], tracks: tuple[str, ...], trace: Trace) -> tuple
 
 def _print(found: list[Change], form: str | None, top: int) -> None:
     if form == "json":
-        import orjson
-
-        click.echo(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
+        click.echo(as_json(found))
         return
     from gputrace.analysis.changetable import table, verdicts
     from gputrace.analysis.tables import markdown

@@ -1,8 +1,12 @@
-"""Which form a command prints in, of those that its flags name."""
+"""Which form a command prints in, of those that its flags name, and what JSON is."""
 
 from __future__ import annotations
 
 import click
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def form_of(**asked: bool) -> str | None:
@@ -12,3 +16,16 @@ def form_of(**asked: bool) -> str | None:
         flags = " and ".join(f"--{name}" for name in chosen)
         raise click.UsageError(f"{flags} are {len(chosen)} formats: choose one.")
     return chosen[0] if chosen else None
+
+
+def as_json(found: Any) -> str:
+    """JSON on several lines. Half a character, as a path has that is no UTF-8, becomes U+FFFD."""
+    import orjson
+
+    from gputrace.reading.chrome import encodable
+
+    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
+    try:
+        return orjson.dumps(found, default=str, option=options).decode()
+    except TypeError:
+        return orjson.dumps(encodable(found), default=str, option=options).decode()

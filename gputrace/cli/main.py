@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import io
 import sys
 from typing import TYPE_CHECKING
 
@@ -83,6 +84,8 @@ def _from(error: click.ClickException) -> str:
 
 def main() -> int:
     """The console script. Returns the exit code; prints no traceback for what a user can put right."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # paths may be no UTF-8, and a terminal no Unicode
     try:
         result = _gputrace.main(prog_name="gputrace", standalone_mode=False)
     except click.ClickException as error:

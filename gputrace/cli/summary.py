@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from gputrace.cli.forms import form_of
+from gputrace.cli.forms import as_json, form_of
 from gputrace.cli.say import say
 from gputrace.cli.timeoption import Time, check_range
 from gputrace.cli.traces import each_of, fleet_of, fleet_options
@@ -155,10 +155,7 @@ def _no_steps(summary: Summary, steps: tuple[str, ...]) -> str:
 
 def _print(summary: Summary, form: str | None, top: int, by_step: bool) -> None:
     if form == "json":
-        import orjson
-
-        options = orjson.OPT_NON_STR_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
-        click.echo(orjson.dumps(summary.as_dict(), default=str, option=options).decode())
+        click.echo(as_json(summary.as_dict()))
         return
     from gputrace.analysis.summarytables import tables
     from gputrace.analysis.tables import as_csv, markdown

@@ -38,6 +38,7 @@ _SCALAR = re.compile(rb"[^\s,\]}]+")
 _LONG_TIME = re.compile(rb'("(?:ts|dur)"\s*:\s*)(\d{13,}\.\d+)')
 _ALL_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 _LONG_ZEROS = b"0" * 13 + b"."
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 class ChromeReader:
@@ -259,10 +260,19 @@ def _parse(text: bytes) -> Any:
         why = str(error)
     if text.count(b"{") + text.count(b"[") <= MOST_DEPTH:
         try:
-            return json.loads(text.decode("utf-8", "replace"), strict=False)
+            return encodable(json.loads(text.decode("utf-8", "replace"), strict=False))
         except (ValueError, RecursionError) as error:
             why = str(error)
     return _Unreadable(why.partition(": line")[0])
+
+
+def encodable(value: Any) -> Any:
+    """``value`` with its texts such as UTF-8 can hold them: half a character, which JSON can spell, becomes U+FFFD."""
+    if isinstance(value, str):
+        return value if value.isascii() else _HALF.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {encodable(key): encodable(each) for key, each in value.items()}
+    return [encodable(each) for each in value] if isinstance(value, list) else value
 
 
 def time_ns(value: Any) -> int | None:

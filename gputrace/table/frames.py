@@ -30,7 +30,7 @@ class Texts:
     __slots__ = ("codes", "values")
 
     def __init__(self, values: list[Any], codes: NDArray[np.int32] | None = None) -> None:
-        self.values: list[Any] = [_clean(value) for value in values]
+        self.values = values
         self.codes = codes
 
     def distinct(self) -> tuple[NDArray[np.int32], list[str]]:
@@ -162,8 +162,3 @@ def needed(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise UsageError(f"this takes {module}, which is not installed: pip install 'gputrace[{extra}]'") from error
-
-
-def _clean(value: str | None) -> str | None:
-    """Text that can be UTF-8: JSON may hold lone surrogates."""
-    return None if value is None else value.encode("utf-8", "replace").decode()

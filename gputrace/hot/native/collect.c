@@ -988,15 +988,19 @@ static PyObject *hot_take_edges(PyObject *module, PyObject *generation) {
 /* begin(path, most_bytes, process_name, in_python, resolve, wake, open_thread, close_thread, current_stream) -> generation */
 static PyObject *hot_begin(PyObject *module, PyObject *args) {
     (void)module;
-    const char *path, *name;
-    Py_ssize_t name_length;
+    const char *path; /* as the file system has it, which may be no UTF-8 */
+    Py_ssize_t path_length;
+    struct text name;
     unsigned long long most_bytes;
     int in_python;
-    PyObject *said, *resolve, *wake, *opens, *closes, *stream;
-    if (!PyArg_ParseTuple(args, "zKUpOOOOO", &path, &most_bytes, &said, &in_python, &resolve, &wake, &opens, &closes, &stream) ||
-        !(name = PyUnicode_AsUTF8AndSize(said, &name_length)))
+    PyObject *said, *keep, *resolve, *wake, *opens, *closes, *stream;
+    if (!PyArg_ParseTuple(args, "z#KUpOOOOO", &path, &path_length, &most_bytes, &said, &in_python, &resolve, &wake, &opens,
+                          &closes, &stream) ||
+        !text_of(said, &name, &keep))
         return NULL;
-    if (!rings_start(path, most_bytes, (struct text){name, (uint32_t)name_length})) return NULL;
+    bool started = rings_start(path, most_bytes, name);
+    Py_DECREF(keep);
+    if (!started) return NULL;
     python_sink = in_python;
     memset(&counts, 0, sizeof counts);
     memset(&core.stats, 0, sizeof core.stats);
