@@ -6,6 +6,7 @@ It knows no trace format.
 from __future__ import annotations
 
 import os
+import stat
 import zlib
 from typing import IO
 
@@ -66,8 +67,12 @@ class ByteStream:
         self._kept = b""  # unzipped and not yet asked for
         self._done = False
         try:
-            self._file: IO[bytes] = open(to_open(path), "rb", buffering=0)  # noqa: SIM115 - closed with this
-            self.size = os.fstat(self._file.fileno()).st_size
+            self._file: IO[bytes] = open(to_open(path), "rb", buffering=0, opener=_at_once)  # noqa: SIM115 - closed with this
+            status = os.fstat(self._file.fileno())
+            if stat.S_ISFIFO(status.st_mode):
+                self._file.close()
+                raise InputError(path, 0, "is a pipe, and a trace is read more than once: write it to a file first")
+            self.size = status.st_size
             head = self._file.read(2)
             self._file.seek(0)
         except OSError as error:
@@ -142,3 +147,8 @@ class ByteStream:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Opens a file without waiting, as a pipe would have one wait until somebody writes to it."""
+    return os.open(path, flags | os.O_NONBLOCK)

@@ -70,6 +70,7 @@ def test_what_is_wrong_is_told_by_name_and_the_rest_merged(tmp_path: Path) -> No
     (tmp_path / "settings.json").write_text('{"lr": 0.1}')
     (tmp_path / "empty.pftrace").write_bytes(b"")
     (tmp_path / "archive.zip").write_bytes(b"PK\x03\x04rest")
+    os.mkfifo(tmp_path / "pipe.json")
     names = ["a.pftrace", *sorted(set(os.listdir(tmp_path)) - {"a.pftrace"})]
     arguments = [*names, "missing.json", "-o", "all.pftrace"]
     code, lines = merge(tmp_path, *arguments)
@@ -84,6 +85,7 @@ def test_what_is_wrong_is_told_by_name_and_the_rest_merged(tmp_path: Path) -> No
         "words.json: is not a trace: neither Perfetto's packets nor Chrome's JSON begin it",
         'settings.json: it is JSON, but holds no "traceEvents"',
         "empty.pftrace: is empty",
+        "pipe.json: is a pipe, and a trace is read more than once: write it to a file first",
         "archive.zip: is no trace but a zip archive: unpack it, and give the traces in it",
         "newer.pftrace: was written by gputrace 9.1.0",
     ]:

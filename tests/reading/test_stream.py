@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import random
 import zlib
 from pathlib import Path
@@ -33,6 +34,18 @@ def test_plain_and_gzipped(tmp_path: Path, size: int) -> None:
     (tmp_path / "c").write_bytes(gzip.compress(DATA[:5]) + gzip.compress(DATA[5:]) + bytes(512))
     for name in "abc":
         assert read(tmp_path / name, size) == (DATA, "")
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_pipe_is_told_and_not_waited_for(tmp_path: Path, written: bool) -> None:
+    os.mkfifo(tmp_path / "a.json")
+    kept = os.open(tmp_path / "a.json", os.O_RDWR) if written else None  # a writer, as of the shell's <(...)
+    try:
+        with pytest.raises(InputError, match=r"a\.json: is a pipe, .*: write it to a file first"):
+            ByteStream(str(tmp_path / "a.json"))
+    finally:
+        if kept is not None:
+            os.close(kept)
 
 
 def test_cut_anywhere(tmp_path: Path) -> None:
