@@ -103,7 +103,7 @@ def _mask_urls(text: str) -> str:
 
 
 def _mask_assignments(text: str) -> str:
-    """``NAME=VALUE``, ``NAME: VALUE``, ``"NAME": "VALUE"`` anywhere in a text."""
+    """``NAME=VALUE``, ``NAME: VALUE``, ``"NAME": "VALUE"``, ``--NAME VALUE``, ``"--NAME", "VALUE"`` in a text."""
     done, place = "", 0
     while place < len(text):
         if not _in_name(text[place]):
@@ -115,7 +115,9 @@ def _mask_assignments(text: str) -> str:
             place += 1
         name = text[start:place]
         done += name
-        value = _value(text, place) if is_secret(name) else None
+        value = None
+        if is_secret(name):
+            value = _value(text, place) or (_value_of_option(text, place) if name.startswith("-") else None)
         if value is not None:
             first, last = value
             done += text[place:first] + MASK
@@ -138,6 +140,19 @@ def _value(text: str, place: int) -> tuple[int, int] | None:
         end = text.find(quote, place + 1)
         return (place + 1, len(text) if end < 0 else end)
     ends = _QUOTES + "\n" if separator == ":" else _VALUE_ENDS  # a header's value may have blanks: "Bearer X"
+    end = next((at for at in range(place, len(text)) if text[at] in ends), len(text))
+    return (place, end) if end > place else None
+
+
+def _value_of_option(text: str, place: int) -> tuple[int, int] | None:
+    """The same of an option, as a shell's line or a list of arguments has it: behind blanks, or a comma."""
+    start = place
+    while place < len(text) and text[place] in _QUOTES + " ,":
+        place += 1
+    between = text[start:place]
+    if place == len(text) or between.strip(_QUOTES) == "" or text.startswith("--", place):
+        return None
+    ends = between[-1] if between[-1] in _QUOTES else _VALUE_ENDS + "|"
     end = next((at for at in range(place, len(text)) if text[at] in ends), len(text))
     return (place, end) if end > place else None
 

@@ -40,6 +40,10 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dBjftJeZ4CVP"
         "import x; x.login(password='{}')",
         "login(token = '{}')",
         "PGPASSWORD={} psql",
+        "train.sh --token {} | tee log",
+        "train.sh --password '{}' && echo done",
+        "subprocess.run(['train', '--api-key', '{}'])",
+        '["--hf-token","{}"]',
         "--password={} and more of it",
     ],
 )
@@ -88,6 +92,7 @@ def test_well_known_keys(key: str, around: str) -> None:
         "--author=me",
         "monkey=1",
         "AWS_ACCESS_KEY_ID=x",
+        "train.sh --token --verbose; train.sh --token-file f --key-dim 3 --token",
         "https://example.com/a?b=c",
         "ssh://git@github.com/a/b",
         "git@github.com:a/b.git",
