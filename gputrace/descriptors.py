@@ -33,11 +33,14 @@ class OwnFile:
     def __init__(self, path: str, flags: int, mode: int = 0o600) -> None:
         low = os.open(path, flags | os.O_CLOEXEC, mode)
         self.descriptor, self.identity = _move(low), (-1, -1)
-        there = identity(self.descriptor)
+        status = os.fstat(self.descriptor)
+        there = status.st_dev, status.st_ino
         if there != _named(path):
             os.close(self.descriptor)  # of the program's file that has the low number now
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), path)
         self.identity = there
+        if flags & os.O_CREAT and status.st_mode & mode != mode:
+            os.fchmod(self.descriptor, mode)  # the program's umask took what we need ourselves
         _close_if(low, there)
 
     def ours(self) -> bool:

@@ -401,6 +401,7 @@ def _make_folder(output: str, id: str) -> str:
     path = os.path.join(parent, f".{name[:48]}.{id[:12]}")
     try:
         os.mkdir(path, 0o700)
+        os.chmod(path, 0o700)  # a umask may have taken what we need ourselves
     except OSError as error:
         raise OutputError(
             f"cannot write {output}: its folder takes no new files ({error.strerror}); choose another with -o"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from gputrace.errors import OutputError
 from gputrace.record.recording import checked_output
 from gputrace.record.replace import replacing
-from tests.record.running import PYTHON, WRITTEN, recording, run
+from tests.record.running import PYTHON, WRITTEN, left_behind, recording, run
 from tests.ways.program import SUFFIXES, load
 
 SECRET = "hunter2"
@@ -161,3 +162,30 @@ def test_another_user_s_link_in_a_shared_folder_is_refused(tmp_path: Path) -> No
         checked_output(str(link))
     shared.chmod(0o755)
     assert checked_output(str(link)) == str(tmp_path / "victim.json")
+
+
+def _like_any_user() -> None:
+    """Permissions hold for root, too: without CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, as of the next exec."""
+    for capability in (1, 2):
+        ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP; refused to those who have none anyway
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_umask_that_takes_the_owner_s_own_rights(tmp_path: Path, suffix: str) -> None:
+    """The command's and a program's: what is ours in the folder stays ours, the trace is as private as asked."""
+    child = "import gputrace, os\nwith gputrace.span('child'): pass\n"
+    program = f"""
+import gputrace, os, subprocess, sys
+os.umask(0o777)
+with gputrace.span("parent"): pass
+subprocess.run([sys.executable, "-c", {child!r}], check=True)
+"""
+    for umask in (0o777, 0o277, 0o022):
+        trace = tmp_path / f"{umask}{suffix}"
+        command = recording(PYTHON, "-c", program, output=trace)
+        done = run(command, tmp_path, preexec_fn=_like_any_user, umask=umask)
+        assert done.returncode == 0, done.stderr
+        assert stat.S_IMODE(trace.stat().st_mode) == 0o666 & ~umask
+        trace.chmod(0o600)
+        assert sorted(each.name for each in load(trace)) == ["child", "parent"], done.stderr
+    assert left_behind(tmp_path) == []

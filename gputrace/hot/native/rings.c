@@ -76,6 +76,7 @@ static uint8_t *grow_file(uint64_t units) {
     uint64_t offset = first ? 0 : (1 + file_units) * PIECE_BYTES, bytes = (units + first) * PIECE_BYTES;
     if (!path || trouble[0]) return NULL;
     int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (first ? O_CREAT | O_EXCL : 0), 0600);
+    if (first && file >= 0) fchmod(file, 0600); /* the program's umask may have taken what we need ourselves */
     bool copies = file >= 0 && copies_on_write(file);
     int error = file < 0 ? errno : copies ? ENOTSUP : reserve(file, offset, bytes);
     uint8_t *base = MAP_FAILED;
