@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from itertools import count
 
+from gputrace.hostclock import now_ns
 from gputrace.hot import MOST_SPANS, pure
 from gputrace.timeline import HostTimeline
 from gputrace.tracks import Counters
@@ -92,6 +93,8 @@ class PureHostTrace:
     def _collect_thread(
         self, thread: ThreadBuffer, most: int, hurry: Callable[[], bool], pause: Callable[[], None]
     ) -> bool:
+        if thread.waiting:
+            thread.settle_old(now_ns())
         left = len(thread.edges)  # more may come meanwhile: they are the next cycle's
         ended = thread.ended
         if left and thread.timeline is None:

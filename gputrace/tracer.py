@@ -574,6 +574,7 @@ class Tracer:
             "clamped": counts.clamped,
             "out_of_order": counts.out_of_order,
             "capture_skipped": lost.uncaptured,
+            "short_calls": lost.short_calls,
             "clock_violations": counts.clock_violations,
             "unfinished": counts.unfinished,
             "worst_uncertainty_ns": counts.worst_error_ns,

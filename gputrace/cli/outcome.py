@@ -43,6 +43,8 @@ def tell(summary: Summary, quiet: bool) -> None:
         facts.append(f"{_many(summary.failed, 'window')} failed or could not be read")
     if summary.capture_skipped:
         facts.append(f"{summary.capture_skipped:,} left out during graph capture")
+    if summary.short_calls:
+        facts.append(f"{_many(summary.short_calls, 'shorter call')} left out")
     if summary.unfinished:
         facts.append(f"{_many(summary.unfinished, 'slice')} still open")
     if summary.windows:

@@ -67,6 +67,11 @@ _OPTIONS = (
     ),
     click.option("--python-exclude", multiple=True, metavar="GLOB", help="Of these modules not."),
     click.option("--python-depth", type=click.IntRange(min=1), metavar="N", help="At most so many shown calls deep."),
+    click.option(
+        "--python-min",
+        metavar="TIME",
+        help="Calls at least so long, like 100us, and those in which something else is recorded.",
+    ),
     click.option("--torch-ops/--no-torch-ops", help="Show each of PyTorch's operators, forward and backward."),
     click.option("--delay", metavar="TIME", help="Record from so long after the start on, like 10s."),
     click.option("--duration", metavar="TIME", help="Record for so long, like 30s; the program goes on."),
@@ -135,7 +140,7 @@ class Wanted:
     def _read(self, context: click.Context) -> None:
         params = context.params
         python = params["python"]
-        filters = ("python_include", "python_exclude", "python_depth")
+        filters = ("python_include", "python_exclude", "python_depth", "python_min")
         # Filters that stand somewhere for good wait there for --python; one on the command line is meant for now.
         if python or any(settings.rank(context, name) == 3 for name in filters):
             called = calls_options(python, *(params[name] for name in filters))

@@ -65,6 +65,7 @@ class Calls:
         choose: Callable[[FrameType], str | None],
         fail: Callable[[Exception], object],
         depth: int,
+        least_ns: int,
         left_out: Any,
         ends: bytes,
         raised: type[BaseException],

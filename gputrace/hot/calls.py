@@ -27,9 +27,9 @@ class Calls:
 
     ``choose(frame)`` says what calls of a frame's code are called, None for one that is left out, and is asked once a
     code. ``fail(error)`` is told of what a fault of ours raised, and lets the program's own through. At most ``depth``
-    calls in one another are shown, 0: all. ``left_out`` is what a callback returns so as not to be called for a code
-    again. ``ends`` are the opcodes that end a frame, of which `profile` tells that it raised: a slice's end then says
-    ``raised``, a class.
+    calls in one another are shown, 0: all. A call shorter than ``least_ns`` is left out, unless something else is
+    recorded in it. ``left_out`` is what a callback returns so as not to be called for a code again. ``ends`` are the
+    opcodes that end a frame, of which `profile` tells that it raised: a slice's end then says ``raised``, a class.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class Calls:
         choose: Callable[[FrameType], str | None],
         fail: Callable[[Exception], object],
         depth: int,
+        least_ns: int,
         left_out: Any,
         ends: bytes,
         raised: type[BaseException],
@@ -45,6 +46,7 @@ class Calls:
         self._choose = choose
         self._fail = fail
         self._depth = depth or sys.maxsize
+        self._least_ns = least_ns
         self._left_out = left_out
         self._ends = ends
         self._raised = raised
@@ -117,7 +119,7 @@ class Calls:
             stack = self._here.stack
         except AttributeError:
             stack = self._here.stack = []
-        stack.append((id(frame), pure.call(label) if len(stack) < self._depth else None))
+        stack.append((id(frame), pure.call(label, self._least_ns) if len(stack) < self._depth else None))
         return True
 
     def _end(self, frame: FrameType, raised: type[BaseException] | None) -> bool:
@@ -131,7 +133,7 @@ class Calls:
         while True:
             each, span = stack.pop()
             if span is not None:
-                span.__exit__(raised if each == key else None, None, None)
+                pure.end_call(span, raised if each == key else None)
             if each == key:
                 return True
 

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 #: Which `_hot.pyi` this is written to. In a source tree the extension may be an older one, or a newer.
-INTERFACE: Final = 2
+INTERFACE: Final = 3
 if getattr(_hot, "INTERFACE", 0) != INTERFACE:
     raise ImportError("it was built from other sources than these: install gputrace anew")
 
@@ -120,6 +120,7 @@ def stats() -> Stats:
     state = _hot.state()
     _stats.dropped_spans, _stats.dropped_windows = state["dropped_spans"], state["dropped_windows"]
     _stats.failed, _stats.uncaptured = state["lost"], state["uncaptured"]
+    _stats.short_calls = state["short_calls"]
     return _stats
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import sys
 from _thread import _local, get_native_id
-from itertools import count
+from itertools import count, islice
 from sys import _getframe, getrefcount
 
 from gputrace.fence import let_through
@@ -73,8 +73,11 @@ if TYPE_CHECKING:
         def failure(self, error: object, /) -> None: ...
 
 
-if not TYPE_CHECKING:
-    from _contextvars import ContextVar  # the builtin part of `contextvars`
+if TYPE_CHECKING:
+    from collections import deque
+else:
+    from _collections import deque  # the builtin parts of `collections` and `contextvars`
+    from _contextvars import ContextVar
 
 # A fresh span is in no list, an open one once in its thread's buffer, an ended one twice; a closed one is done with.
 # What is being opened is no more fresh: another thread that enters it meanwhile opens one of its own.
@@ -104,19 +107,38 @@ class ThreadBuffer:
     """One host thread's edges, in order, until the collector takes them.
 
     ``edges`` holds spans (twice each), instants and counters.
-    ``number`` is unique among threads, which reuse ``tid``. ``ended`` is set when the thread is gone.
+    ``number`` is unique among threads, which reuse ``tid``. ``ended`` is set when the thread is gone. ``waiting`` holds
+    open calls, outermost first, that are not among the edges yet, as they may prove shorter than ``least_ns``.
     """
 
-    __slots__ = ("append", "edges", "ended", "name", "number", "tid", "timeline")
+    __slots__ = ("append", "edges", "ended", "least_ns", "name", "number", "tid", "timeline", "waiting")
 
     def __init__(self, number: int, tid: int, name: str) -> None:
         self.edges: list[Any] = []
+        self.waiting: deque[Span] = deque()
+        self.least_ns = 0
         self.number = number
         self.append = self.edges.append
         self.tid = tid
         self.name = name
         self.ended = False
         self.timeline: Any = None  # the collector's
+
+    def settle(self) -> None:
+        """Something is to come behind the begins of the calls that wait: put them among the edges. Any thread may."""
+        try:  # in one call, so that nobody puts one of them elsewhere in between
+            self.edges.extend(iter(self.waiting.popleft, None))
+        except IndexError:
+            pass  # its end
+
+    def settle_old(self, now_ns: int) -> None:
+        """Put those that are old enough by now among the edges."""
+        began_by = now_ns - self.least_ns
+        old = sum(span.t0 <= began_by for span in tuple(self.waiting))
+        try:  # fewer where their thread ends some meanwhile
+            self.edges.extend(islice(iter(self.waiting.popleft, None), old))
+        except IndexError:
+            pass
 
 
 class StreamQueue:
@@ -286,6 +308,8 @@ class Span:
         elif ("_asyncio" in _modules and running_loop[0]() is not None) or "greenlet" in _modules:
             made.scope = task_scope()
         queue = made.queue
+        if thread.waiting:
+            thread.settle()
         made.t0 = now_ns()
         made.state = _OPEN
         thread.append(made)
@@ -321,6 +345,8 @@ class Span:
                 return  # what the program's own kind of exception did for its name closed it
             self.error = said
         queue = self.gpu
+        if self.thread.waiting:
+            self.thread.settle()
         self.t1 = now_ns()
         if queue is None:
             self.state = _CLOSED
@@ -371,6 +397,8 @@ class Span:
         """End an open or half ended span where it stands, recording nothing."""
         queue = self.gpu
         if self.state == _OPEN:
+            if self.thread.waiting:
+                self.thread.settle()
             self.reason = why
             self.t1 = now_ns()
             self.state = _CLOSED if queue is None else _ENDED
@@ -568,10 +596,11 @@ def span(name: Any, /, stream: Any = None, **args: Any) -> Any:
     return made
 
 
-def call(name: str, /) -> Span | None:
-    """Begin a slice of a function that runs from here to its ``__exit__`` without being suspended.
+def call(name: str, least_ns: int, /) -> Span | None:
+    """Begin a slice of a function that runs from here to its `end_call` without being suspended.
 
-    It is in its thread's own row even where a task runs it, and has no window. None where nothing records it.
+    It is in its thread's own row even where a task runs it, and has no window. One shorter than ``least_ns`` is left
+    out, unless something else is recorded in it. None where nothing records it.
     """
     if not _on:
         return None
@@ -586,8 +615,42 @@ def call(name: str, /) -> Span | None:
     thread = made.thread = _buffer()
     made.t0 = now_ns()
     made.state = _OPEN
-    thread.append(made)
+    if least_ns:
+        thread.least_ns = least_ns
+        thread.waiting.append(made)
+    else:
+        thread.append(made)
     return made
+
+
+def end_call(span: Span, kind: type[BaseException] | None) -> None:
+    """End what `call` began, by an exception of a kind or by None."""
+    said = None if kind is None or kind is GeneratorExit else kind_name(kind)
+    if span.state != _OPEN:
+        return
+    thread, ns = span.thread, now_ns()
+    if thread.waiting:
+        if ns - span.t0 < thread.least_ns and _take_back(span, thread.waiting):
+            return
+        thread.settle()
+    span.error = said
+    span.t1 = ns
+    span.state = _CLOSED
+    thread.append(span)
+
+
+def _take_back(span: Span, waiting: deque[Span]) -> bool:
+    """A call proved too short; False where it is among the edges already."""
+    try:
+        if waiting[-1] is not span:
+            return False
+        waiting.pop()
+    except IndexError:  # whoever settled them was quicker
+        return False
+    span.state = _FRESH
+    _stats.short_calls += 1
+    span.free.append(span)
+    return True
 
 
 def window(name: str, /, stream: Any = None, **args: Any) -> WindowLike:
@@ -615,6 +678,8 @@ def instant(name: str, /, **args: Any) -> None:
         thread = _buffer()
         if not thread.edges:
             _wake()
+        if thread.waiting:
+            thread.settle()
         if len(thread.edges) < MOST_SPANS:
             thread.append(Instant(as_name(name), now_ns(), sanitize(args) if args else None))
         else:

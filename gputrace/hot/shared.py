@@ -37,10 +37,10 @@ class Stats:
     """What the program's side gave up, since the switch was last turned on. Approximate under races: each is only told.
 
     ``complaints`` is what a user should hear, once each; ``failed`` counts windows that the device refused,
-    ``uncaptured`` those that a capture forbade.
+    ``uncaptured`` those that a capture forbade, ``short_calls`` function calls left out for being shorter than asked.
     """
 
-    __slots__ = ("complaints", "dropped_spans", "dropped_windows", "failed", "uncaptured")
+    __slots__ = ("complaints", "dropped_spans", "dropped_windows", "failed", "short_calls", "uncaptured")
 
     def __init__(self) -> None:
         self.complaints: list[str] = []
@@ -48,6 +48,7 @@ class Stats:
         self.dropped_windows = 0
         self.failed = 0
         self.uncaptured = 0
+        self.short_calls = 0
 
     def complain(self, text: str) -> None:
         """Something of the program's could not be recorded: the recording's end says so, once."""

@@ -67,7 +67,7 @@ def _matches(module: str, globs: list[str]) -> bool:
 
 def calls(site: Site) -> None:
     """A slice a call. Options: ``python_include`` and ``python_exclude``, globs separated by commas; ``python_depth``,
-    how many traced calls deep (0: no bound)."""
+    how many traced calls deep (0: no bound); ``python_min_ns``, how long a call lasts that is shown."""
     include, exclude = (
         [glob for glob in str(site.options.get(name, "")).split(",") if glob]
         for name in ("python_include", "python_exclude")
@@ -85,15 +85,15 @@ def calls(site: Site) -> None:
         let_through(error)
         site.fail(error)
 
-    depth = int(site.options.get("python_depth", 0))
+    depth, least_ns = (int(site.options.get(name, 0)) for name in ("python_depth", "python_min_ns"))
     if sys.version_info >= (3, 12):
         left_out = sys.monitoring.DISABLE  # type: ignore[attr-defined,unused-ignore]
-        _monitor(site, Calls(choose, fail, depth, left_out, b"", Raised))
+        _monitor(site, Calls(choose, fail, depth, least_ns, left_out, b"", Raised))
     else:
         from opcode import opname
 
         ends = bytes(opname.index(name) for name in ("RETURN_VALUE", "YIELD_VALUE") if name in opname)
-        _profile(site, Calls(choose, fail, depth, None, ends, Raised))
+        _profile(site, Calls(choose, fail, depth, least_ns, None, ends, Raised))
 
 
 def _monitor(site: Site, traced: Calls) -> None:

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_UNITS_NS = {"": 1e9, "s": 1e9, "ms": 1e6, "us": 1e3, "m": 60e9, "min": 60e9, "h": 3600e9}
+_UNITS_NS = {"": 1e9, "s": 1e9, "ms": 1e6, "us": 1e3, "µs": 1e3, "m": 60e9, "min": 60e9, "h": 3600e9}
 #: Stands for no counters, and takes back a region that was asked for elsewhere.
 OFF = "off"
 MOST_NS = 366 * 86_400 * 10**9
@@ -103,11 +103,11 @@ def counters_options(every: str) -> dict[str, int | str]:
 
 
 def calls_options(
-    python: bool, include: Iterable[str], exclude: Iterable[str], depth: int | None
+    python: bool, include: Iterable[str], exclude: Iterable[str], depth: int | None, least: str | None
 ) -> dict[str, int | str]:
     """What every process is told of which function calls to show: see `gputrace.instrument.python_calls.calls`.
 
-    Raises `UsageError` for a filter where no calls are to be shown.
+    Raises `UsageError` for a filter where no calls are to be shown, and for a ``least`` that is no time.
     """
     options: dict[str, int | str] = {}
     for name, globs in (("include", include), ("exclude", exclude)):
@@ -115,8 +115,10 @@ def calls_options(
             options[f"python_{name}"] = text
     if depth is not None:
         options["python_depth"] = depth
+    if least is not None and (least_ns := duration_in_ns(least, "--python-min")):
+        options["python_min_ns"] = least_ns
     if options and not python:
-        given = ", ".join(f"--{name.replace('_', '-')}" for name in options)
+        given = ", ".join(f"--{name.removesuffix('_ns').replace('_', '-')}" for name in options)
         raise UsageError(f"{given} only says which calls to show: add --python to show calls")
     return options
 

@@ -45,6 +45,7 @@ _COUNTS = (
     "clamped",
     "out_of_order",
     "capture_skipped",
+    "short_calls",
     "clock_violations",
     "unfinished",
 )
@@ -107,6 +108,7 @@ class Summary:
         self.clamped = 0
         self.out_of_order = 0
         self.capture_skipped = 0
+        self.short_calls = 0
         self.clock_violations = 0
         self.unfinished = 0
         self.worst_uncertainty_ns = 0

@@ -28,16 +28,18 @@ from unittest import mock
 import numpy as np
 
 import gputrace
-from gputrace import collector, devices, devicetrace, hostclock, hot, tracer
+from gputrace import collector, devices, devicetrace, hostclock, hot, instrument, purehost, tracer
 from gputrace.anchoring import Anchoring
 from gputrace.devices.simulated import DriftingClock, SimulatedBackend, SimulatedGPU, SimulatedStream
 from gputrace.model import Recording
 from gputrace.shards import ShardFolder
 from tests.fake_driver.isolated import receive, send
+from tests.hot import called, callees
 from tests.hot.twin import ROOT, environment
 from tests.recorded import EXPORTERS
 
-Step = tuple[str, int, int, int]
+#: A name and three ints; of "calls", a tree of `tests.hot.called`, too.
+Step = tuple[Any, ...]
 ORIGIN_NS = 1_000_000_000_000
 #: What every program takes for its own.
 PID = 3_999_999
@@ -187,6 +189,9 @@ class Clock:
         self._span_ns += 1
         return self._span_ns
 
+    def last_span_ns(self) -> int:
+        return self._span_ns
+
     def sleep(self, seconds: float) -> None:
         self.at_ns += int(seconds * 1e9) + 1
 
@@ -251,6 +256,28 @@ class Workers:
             self._threads.pop(number).join()
 
 
+class Acts(called.Acts):
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def pass_us(self, us: int) -> None:
+        if us:
+            self.program.clock.advance(us * 1000)
+
+    def span(self, inside: Callable[[], Any]) -> None:
+        with gputrace.span("span"):
+            inside()
+
+    def instant(self) -> None:
+        gputrace.instant("instant")
+
+    def counter(self) -> None:
+        gputrace.counter("counter", 1)
+
+    def cycle(self) -> None:
+        self.program.recorder.cycle()
+
+
 class Program:
     """Runs steps. What it keeps: spans and windows that are open, by thread; objects used again and again."""
 
@@ -270,13 +297,13 @@ class Program:
         self.handles: list[Any] = [None, None, streams[0], streams[1].handle, streams[2], streams[3], 0, "no stream"]
 
     def do(self, step: Step) -> None:
-        what, a, b, c = step
+        what, a, b, c, *more = step
         self.clock.advance(1 + a * b * c % 40_000 + (c % 7 == 6) * 3_000_000)
         thread = a % THREADS
         if thread != self.thread:
             self.recorder.cycle()  # so that spans are met in the program's order
             self.thread = thread
-        self.workers.do(thread, lambda: getattr(self, f"do_{what}")(thread, b, c))
+        self.workers.do(thread, lambda: getattr(self, f"do_{what}")(thread, b, c, *more))
 
     def _args(self, b: int, c: int) -> dict[str, Any]:
         chosen = random.Random(b * 1009 + c)
@@ -377,6 +404,9 @@ class Program:
             return work(depth - 1) if depth else 3  # type: ignore[no-any-return]
 
         assert work(b % 3) == 3
+
+    def do_calls(self, thread: int, b: int, c: int, tree: Any) -> None:
+        Acts(self).walk(tree)
 
     def do_generator(self, thread: int, b: int, c: int) -> None:
         mine = self.generators[thread]
@@ -502,9 +532,13 @@ def perform(steps: list[Step], suffix: str) -> Outcome:
             from gputrace.hot import pure
 
             patches.enter_context(mock.patch.object(pure, "now_ns", clock.span_ns))
+            patches.enter_context(mock.patch.object(purehost, "now_ns", clock.last_span_ns))
         folder = ShardFolder.create(place, Recording("5" * 32, ORIGIN_NS, 123), suffix, EXPORTERS[suffix], "simulated")
         recorder = tracer.Tracer(folder, "simulated")
         recorder.start()
+        if any(step[0] == "calls" for step in steps):
+            shown = {"python_include": callees.__name__, "python_min_ns": called.LEAST_NS}
+            instrument.start(["python.calls"], recorder.tell, shown)
         program = Program(recorder, clock, gpus)
         clock.advance(1)
         for step in steps:

@@ -119,6 +119,18 @@ def test_depth_and_globs_choose(tmp_path: Path, twin: str) -> None:
 
 
 @pytest.mark.parametrize("twin", TWINS)
+def test_short_calls_are_left_out_unless_something_is_recorded_in_them(tmp_path: Path, twin: str) -> None:
+    engine, done = run(tmp_path, PROGRAM, twin, "--python-min", "1h")
+    m = ("<module>", "main")
+    shown = {m[:1]: 1, m: 1, (*m, "mine"): 1}
+    if sys.version_info >= (3, 12):
+        shown[(*m, "fails")] = 1  # `raise KeyError` is in it
+    assert paths(engine) == shown
+    calls = 18  # with those that are shown, and without the span
+    assert f" {calls - len(shown) + 1} shorter calls left out" in done.stderr
+
+
+@pytest.mark.parametrize("twin", TWINS)
 def test_a_forked_child_shows_what_it_calls(tmp_path: Path, twin: str) -> None:
     engine, _ = run(tmp_path, FORKS, twin)
     assert paths(engine) == {("<module>",): 1, ("<module>", "parent"): 1, ("child",): 1}

@@ -52,6 +52,7 @@ for n in range(6):
         ("1.5", 15 * 10**8),
         ("500ms", 5 * 10**8),
         ("7 us", 7000),
+        ("7µs", 7000),
         ("2m", 12 * 10**10),
         ("1H", 3600 * 10**9),
     ],
@@ -186,8 +187,18 @@ def test_a_program_that_counts_no_steps_is_told_how(tmp_path: Path) -> None:
 
 
 def test_a_filter_of_calls_needs_calls_to_be_shown() -> None:
-    given: dict[str, int | str] = {"python_include": "a,b.*", "python_exclude": "c", "python_depth": 3}
-    assert calls_options(True, ("a", "b.*"), ("c",), 3) == given
-    assert calls_options(True, (), (), None) == calls_options(False, (), (), None) == {}
+    given: dict[str, int | str] = {
+        "python_include": "a,b.*",
+        "python_exclude": "c",
+        "python_depth": 3,
+        "python_min_ns": 100_000,
+    }
+    assert calls_options(True, ("a", "b.*"), ("c",), 3, "100us") == given
+    assert calls_options(True, (), (), None, None) == calls_options(False, (), (), None, None) == {}
+    assert calls_options(True, (), (), None, "0") == calls_options(False, (), (), None, "0") == {}
     with pytest.raises(UsageError, match=r"^--python-depth only says which calls to show: add --python"):
-        calls_options(False, (), (), 3)
+        calls_options(False, (), (), 3, None)
+    with pytest.raises(UsageError, match=r"^--python-min only says which calls to show: add --python"):
+        calls_options(False, (), (), None, "1ms")
+    with pytest.raises(UsageError, match=r"^--python-min 'short' is no time: write it like"):
+        calls_options(True, (), (), None, "short")

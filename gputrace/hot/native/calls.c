@@ -2,7 +2,8 @@
  * gputrace/hot/calls.py, said in C. Which functions are shown is asked there, once a code object.
  *
  * A call's slice goes from its thread's ring to the trace as a span's does; there is no object for it. What is open is a
- * stack a thread, of the recording's own, as the threads here are.
+ * stack a thread, of the recording's own, as the threads here are. Where short calls are left out, a call's begin waits on
+ * the stack until it is old enough, or something else is put into the ring, which must come behind it.
  */
 
 #include "hot.h"
@@ -21,6 +22,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *choose, *fail, *left_out, *ends, *raised;
     size_t depth;
+    int64_t least_ns;
     struct map codes; /* by address, struct code */
 } Calls;
 
@@ -81,10 +83,21 @@ static int is_driven(PyObject *frame) {
     return driven;
 }
 
-static bool push(struct thread *thread, uintptr_t key, uint64_t number) {
+static bool push(struct thread *thread, struct open_call call) {
     if (unlikely(!room_for_one(&thread->calls, &thread->calls_room, thread->calls_open, sizeof *thread->calls))) return false;
-    thread->calls[thread->calls_open++] = (struct open_call){key, number};
+    thread->calls[thread->calls_open++] = call;
+    thread->calls_waiting += call.waits;
     return true;
+}
+
+/* Have its begin wait. False where memory ran out. */
+static bool wait_on_stack(struct thread *thread, struct open_call *call, int64_t least_ns) {
+    if (!call->label.id) {
+        if (!(call->name_text = blob_make(call->label.text.bytes, call->label.text.length))) return false;
+        call->label.text.bytes = (const char *)call->name_text->bytes;
+    }
+    thread->least_call_ns = least_ns;
+    return call->waits = true;
 }
 
 /* 1: begun; 0: left out, now and later; -1: an exception is set. */
@@ -99,8 +112,18 @@ static int begin(Calls *self, struct code *code, PyObject *frame) {
     struct label label = code->label;
     struct thread *thread = thread_here(); /* no Python runs between this and the end */
     if (!thread || (unlikely(!label.id) && !text_of(code->name, &label.text, &keep))) return -1;
-    uint64_t number = core.on && thread->calls_open < self->depth ? slice_begin(thread, label) : 0;
-    if (unlikely(!push(thread, key, number)) && number) slice_end(thread, number, now_ns(), NULL);
+    struct open_call call = {.key = key, .label = label};
+    if (core.on && thread->calls_open < self->depth) {
+        call.begin_ns = now_ns();
+        if (!self->least_ns || unlikely(!wait_on_stack(thread, &call, self->least_ns))) {
+            calls_settle(thread, INT64_MAX);
+            call.number = slice_begin(thread, label, call.begin_ns);
+        }
+    }
+    if (unlikely(!push(thread, call))) {
+        blob_drop(call.name_text);
+        if (call.number) slice_end(thread, call.number, now_ns(), NULL);
+    }
     Py_XDECREF(keep);
     return 1;
 }
@@ -132,8 +155,12 @@ static int end(struct code *code, PyObject *frame, PyObject *kind) {
     struct thread *thread = thread_known(); /* Python ran meanwhile */
     int64_t ns = now_ns();
     for (bool more = is_open(thread, key); more;) {
+        if (thread->calls_waiting && ns - thread->calls[thread->calls_open - 1].begin_ns >= thread->least_call_ns)
+            calls_settle(thread, INT64_MAX); /* this one, and those around it, which are older */
         struct open_call call = thread->calls[--thread->calls_open];
         more = call.key != key;
+        if (unlikely(call.waits)) thread->calls_waiting--, core.stats.short_calls++;
+        blob_drop(call.name_text);
         if (call.number) slice_end(thread, call.number, ns, more ? NULL : error);
     }
     blob_drop(error);
@@ -214,12 +241,13 @@ static PyObject *calls_profile(PyObject *object, PyObject *const *args, Py_ssize
     return said;
 }
 
-/* Calls(choose, fail, depth, left_out, ends, raised) */
+/* Calls(choose, fail, depth, least_ns, left_out, ends, raised) */
 static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     PyObject *choose, *fail, *left_out, *ends, *raised;
     Py_ssize_t depth;
+    long long least_ns;
     if (kwargs && PyDict_Size(kwargs)) return PyErr_SetString(PyExc_TypeError, "Calls() takes no keywords"), NULL;
-    if (!PyArg_ParseTuple(args, "OOnOSO", &choose, &fail, &depth, &left_out, &ends, &raised)) return NULL;
+    if (!PyArg_ParseTuple(args, "OOnLOSO", &choose, &fail, &depth, &least_ns, &left_out, &ends, &raised)) return NULL;
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Calls *self = (Calls *)allocate(type, 0);
     if (!self) return NULL;
@@ -229,6 +257,7 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->ends = Py_NewRef(ends);
     self->raised = Py_NewRef(raised);
     self->depth = depth > 0 ? (size_t)depth : SIZE_MAX;
+    self->least_ns = least_ns > 0 ? least_ns : 0;
     return (PyObject *)self;
 }
 

@@ -318,8 +318,12 @@ static bool drop_ended(void) {
 
 static PyObject *collect_host(uint64_t most, bool anew) {
     size_t count = 0;
-    if (anew) pass_ns = core.clock_step ? INT64_MAX : now_ns(); /* a clock for tests moves when it is read */
-    for (struct thread *thread = atomic_load(&core.threads); thread; thread = atomic_load(&thread->next)) count++;
+    int64_t now = core.clock_step ? core.clock_ns : now_ns(); /* a clock for tests moves when it is read */
+    if (anew) pass_ns = core.clock_step ? INT64_MAX : now;
+    for (struct thread *thread = atomic_load(&core.threads); thread; thread = atomic_load(&thread->next)) {
+        if (thread->calls_waiting) calls_settle(thread, now - thread->least_call_ns);
+        count++;
+    }
     struct thread **threads = calloc(count + 1, sizeof *threads);
     if (!threads) return PyErr_NoMemory();
     size_t i = count; /* the list has the newest first */
@@ -1106,12 +1110,12 @@ static PyObject *hot_is_armed(PyObject *module, PyObject *unused) {
 /* state() -> dict: counts, what was given up, and how the rings are. */
 static PyObject *hot_state(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
-    return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsKsKsKsz}", "slices", counts.slices, "windows", counts.windows, "clamped",
+    return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsKsKsKsKsz}", "slices", counts.slices, "windows", counts.windows, "clamped",
                          counts.clamped, "out_of_order", counts.out_of_order, "failed", counts.failed, "unreadable", counts.unreadable,
                          "clock_violations", counts.clock_violations, "worst_error_ns", counts.worst_error_ns, "dropped_spans",
                          core.stats.dropped_spans, "dropped_windows", core.stats.dropped_windows, "lost", core.stats.failed,
-                         "uncaptured", core.stats.uncaptured, "ring_bytes", (unsigned long long)rings_bytes(), "ring_trouble",
-                         rings_trouble());
+                         "uncaptured", core.stats.uncaptured, "short_calls", core.stats.short_calls, "ring_bytes",
+                         (unsigned long long)rings_bytes(), "ring_trouble", rings_trouble());
 }
 
 /* threads() -> (how many there are, of how many not all was collected) */

@@ -297,10 +297,15 @@ bool sequence_encode(struct sequence *sequence, struct buffer *out, const struct
 enum thread_life { THREAD_LIVES, THREAD_ENDED, THREAD_FORGOTTEN }; /* by the system, by us: whoever comes second frees what is left */
 
 /* A function call that is open. `key`: its frame where frames can be suspended, else its code; `number`: its slice's, 0
- * where it is not drawn. */
+ * where it is not drawn. One that `waits` is not in the ring yet, as it may prove too short: its begin, its name and, of
+ * a name that is not kept, what `label.text` points to. */
 struct open_call {
     uintptr_t key;
     uint64_t number;
+    bool waits;
+    int64_t begin_ns;
+    struct label label;
+    struct blob *name_text;
 };
 
 /* One host thread that opened a span. Its ring is written with the GIL, by whoever closes a span of its, and read by the
@@ -318,7 +323,8 @@ struct thread {
         unsigned long long context_id;
     } ambient[3]; /* of the handles that mean another stream on each context, 0 to 2: what they meant last */
     struct open_call *calls; /* innermost last */
-    size_t calls_open, calls_room;
+    size_t calls_open, calls_room, calls_waiting;
+    int64_t least_call_ns; /* a shorter one is not drawn */
     uint8_t *at, *end;
     struct piece *newest;
     uint64_t pieces;
@@ -354,11 +360,11 @@ typedef struct {
 } Span;
 
 struct stats {
-    uint64_t dropped_spans, dropped_windows, failed, uncaptured;
+    uint64_t dropped_spans, dropped_windows, failed, uncaptured, short_calls;
 };
 
 /* Which gputrace/hot/_hot.pyi this is: compiled.py has the number, too. Another one where what is there changes. */
-enum { INTERFACE = 2 };
+enum { INTERFACE = 3 };
 
 /* The process's state. */
 struct core {
@@ -402,8 +408,10 @@ struct thread *thread_known(void); /* the same, NULL if there is none yet */
 /* Has the collector been woken, if it is to be? False with an exception set. */
 bool spans_awake(void);
 /* A slice of a thread's own, without an object: its number, 0 where there is no room. */
-uint64_t slice_begin(struct thread *thread, struct label label);
+uint64_t slice_begin(struct thread *thread, struct label label, int64_t ns);
 void slice_end(struct thread *thread, uint64_t number, int64_t ns, const struct blob *args);
+/* Put into a thread's ring those of its open calls that wait and began until then, outermost first. With the GIL. */
+void calls_settle(struct thread *thread, int64_t until_ns);
 void thread_empty(struct thread *thread);
 void thread_forget(struct thread *thread);
 /* The error indicator holds what a fenced call raised. False: it is the program's and stays set. */

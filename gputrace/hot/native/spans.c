@@ -46,6 +46,7 @@ static _Thread_local uint32_t mine_generation; /* of `mine`, which is forgotten 
 static pthread_key_t at_thread_end;
 
 static void thread_free(struct thread *thread) {
+    for (size_t i = 0; i < thread->calls_open; i++) blob_drop(thread->calls[i].name_text);
     free(thread->calls);
     free(thread);
 }
@@ -133,9 +134,8 @@ static bool define_name(uint32_t id) {
     return defined;
 }
 
-/* Put a record with a label and arguments. False where there is no room. */
-static bool put_record(struct thread *thread, unsigned kind, unsigned flags, struct label label, int64_t ns, uint64_t number,
-                       uint64_t scope, const struct blob *args, bool beyond) {
+static bool put_alone(struct thread *thread, unsigned kind, unsigned flags, struct label label, int64_t ns, uint64_t number,
+                      uint64_t scope, const struct blob *args, bool beyond) {
     size_t text = !label.id && kind != RECORD_END ? 4 + (size_t)label.text.length : 0;
     size_t payload = text + (args ? args->length : 0);
     uint32_t slots = 0;
@@ -167,6 +167,14 @@ static bool put_record(struct thread *thread, unsigned kind, unsigned flags, str
     return record != NULL;
 }
 
+/* Put a record with a label and arguments. False where there is no room. What happens in a call is behind its begin, so
+ * those that wait go before it; but for a counter's value, which is in a row of its own. */
+static bool put_record(struct thread *thread, unsigned kind, unsigned flags, struct label label, int64_t ns, uint64_t number,
+                       uint64_t scope, const struct blob *args, bool beyond) {
+    if (unlikely(thread->calls_waiting) && kind != RECORD_SAMPLE) calls_settle(thread, INT64_MAX);
+    return put_alone(thread, kind, flags, label, ns, number, scope, args, beyond);
+}
+
 /* The keys in a blob must be in the ring's names, too. */
 static void define_keys(const struct blob *args) {
     struct args view = {args->bytes, args->bytes + args->length};
@@ -182,11 +190,11 @@ static void count_dropped_span(void) {
 
 /* Slices without an object: for calls.c. */
 
-uint64_t slice_begin(struct thread *thread, struct label label) {
+uint64_t slice_begin(struct thread *thread, struct label label, int64_t ns) {
     GUARD();
     uint64_t number = ++core.next_number;
     UNGUARD();
-    bool there = put_record(thread, RECORD_BEGIN, 0, label, now_ns(), number, 0, NULL, false);
+    bool there = put_alone(thread, RECORD_BEGIN, 0, label, ns, number, 0, NULL, false);
     if (unlikely(!there)) return count_dropped_span(), 0;
     GUARD();
     thread->open++;
@@ -200,6 +208,24 @@ void slice_end(struct thread *thread, uint64_t number, int64_t ns, const struct 
     GUARD();
     thread->open--;
     UNGUARD();
+}
+
+void calls_settle(struct thread *thread, int64_t until_ns) {
+#ifdef Py_GIL_DISABLED
+    if (thread != mine) return; /* nothing keeps its own thread from going on meanwhile */
+#endif
+    size_t at = thread->calls_open;
+    for (size_t left = thread->calls_waiting; left && at; left -= thread->calls[--at].waits) continue;
+    for (; at < thread->calls_open; at++) {
+        struct open_call *call = &thread->calls[at];
+        if (!call->waits) continue;
+        if (call->begin_ns > until_ns) return;
+        call->waits = false;
+        thread->calls_waiting--;
+        call->number = slice_begin(thread, call->label, call->begin_ns);
+        blob_drop(call->name_text);
+        call->name_text = NULL;
+    }
 }
 
 /* Scope: see gputrace/hot/scope.py. */
