@@ -308,6 +308,9 @@ struct open_call {
     struct blob *name_text;
 };
 
+/* Handles below mean another stream on each context. */
+enum { AMBIENT_HANDLES = 3 };
+
 /* One host thread that opened a span. Its ring is written with the GIL, by whoever closes a span of its, and read by the
  * collector. */
 struct thread {
@@ -321,7 +324,9 @@ struct thread {
     struct ambient {
         PyObject *queue;
         unsigned long long context_id;
-    } ambient[3]; /* of the handles that mean another stream on each context, 0 to 2: what they meant last */
+    } ambient[AMBIENT_HANDLES]; /* what they meant last */
+    PyObject *last_stream; /* the binding's object that was passed last, and its queue: both kept */
+    struct queue *last_queue;
     struct open_call *calls; /* innermost last */
     size_t calls_open, calls_room, calls_waiting;
     int64_t least_call_ns; /* a shorter one is not drawn */
@@ -472,6 +477,7 @@ struct queue {
     PyObject_HEAD
     struct device *device;
     PyObject *native, *handle, *refused;
+    bool forgotten; /* its handle may mean another stream by now */
     void *stream;
     struct chunk *_Atomic newest, *oldest;
     _Atomic uint64_t pushed;

@@ -93,7 +93,9 @@ void thread_empty(struct thread *thread) {
 /* Let go of all it has. Its thread may come to its end meanwhile, and asks for no GIL then. */
 void thread_forget(struct thread *thread) {
     thread_empty(thread);
-    for (int i = 0; i < 3; i++) Py_XDECREF(thread->ambient[i].queue);
+    for (int i = 0; i < AMBIENT_HANDLES; i++) Py_XDECREF(thread->ambient[i].queue);
+    Py_XDECREF(thread->last_stream);
+    Py_XDECREF((PyObject *)thread->last_queue);
     Py_XDECREF(thread->name);
     if (atomic_exchange(&thread->life, THREAD_FORGOTTEN) == THREAD_ENDED) thread_free(thread);
 }
@@ -379,14 +381,35 @@ static struct queue *ambient_queue(PyObject *stream, size_t handle) {
     return queue;
 }
 
+/* The binding's object that is passed again and again costs no call of its own: it stands for one handle all its life. */
+static struct queue *queue_of_last(PyObject *stream) {
+    struct thread *thread = thread_known();
+    bool same = thread && thread->last_stream == stream && !thread->last_queue->forgotten;
+    return same ? thread->last_queue : NULL;
+}
+
+static void keep_last(PyObject *stream, struct queue *queue) {
+    struct thread *thread = thread_known();
+    if (!thread) return;
+    replace((PyObject **)&thread->last_queue, Py_NewRef((PyObject *)queue));
+    replace(&thread->last_stream, Py_NewRef(stream));
+}
+
+/* Of the binding's type, by its handle: its own hash and comparisons take longer. */
+static struct queue *queue_of_native(PyObject *stream) {
+    struct queue *queue = queue_of_last(stream);
+    if (likely(queue != NULL)) return queue;
+    PyObject *number = PyNumber_Long(stream);
+    if (!number) return NULL;
+    queue = queue_of(number);
+    if (queue && PyLong_AsSize_t(number) >= AMBIENT_HANDLES) keep_last(stream, queue);
+    Py_DECREF(number);
+    return queue;
+}
+
 /* The queue of whatever a program passes for a stream: borrowed; NULL for none, or with an exception set. */
 struct queue *queue_of(PyObject *stream) {
-    if (Py_TYPE(stream) == core.stream_type) { /* by its handle: its own hash and comparisons take longer */
-        PyObject *number = PyNumber_Long(stream);
-        struct queue *queue = number ? queue_of(number) : NULL;
-        Py_XDECREF(number);
-        return queue;
-    }
+    if (Py_TYPE(stream) == core.stream_type) return queue_of_native(stream);
     PyObject *queues = Py_NewRef(core.queues), *queue = PyDict_GetItemWithError(queues, stream);
     if (unlikely(queues != core.queues)) queue = NULL; /* what hashed or compared it began another recording */
     Py_DECREF(queues);
@@ -394,7 +417,7 @@ struct queue *queue_of(PyObject *stream) {
     if (!let_through()) return NULL; /* else it is what the program's object raises when it is hashed */
     size_t handle = PyLong_CheckExact(stream) ? PyLong_AsSize_t(stream) : SIZE_MAX;
     PyErr_Clear(); /* no handle is so large, or negative */
-    return handle < 3 ? ambient_queue(stream, handle) : resolve(stream);
+    return handle < AMBIENT_HANDLES ? ambient_queue(stream, handle) : resolve(stream);
 }
 
 /* What `span(name, stream=None, **args)` was called with. In `values` the stream's place is NULL. */

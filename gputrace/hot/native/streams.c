@@ -156,6 +156,7 @@ static PyObject *queue_forget(PyObject *object, PyObject *unused) {
     (void)unused;
     struct queue *queue = (struct queue *)object;
     PyObject *keys[] = {queue->handle, queue->native};
+    queue->forgotten = true;
     for (int i = 0; i < 2; i++) {
         if (PyDict_GetItemWithError(core.queues, keys[i]) == object) PyDict_DelItem(core.queues, keys[i]);
         PyErr_Clear(); /* not hashable: it is no key */
