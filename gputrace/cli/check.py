@@ -15,9 +15,9 @@ from gputrace.remote import find, is_url, shown
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gputrace.checking.sieve import Sifted
     from gputrace.checking.violation import Violation
     from gputrace.remote import Remote
-    from gputrace.table.trace import Trace
 
 
 @click.command(short_help="Say what is wrong with a trace.")
@@ -35,25 +35,26 @@ def command(as_json: bool, traces: tuple[str, ...]) -> int:
     """
 
     from gputrace.checking.rules import check
-    from gputrace.table.read import read
+    from gputrace.checking.sieve import sifted
 
-    found: list[dict[str, Any]] = []
+    told: list[dict[str, Any]] = []
     bad = False
     for path in _each(traces):
         try:
-            trace = read(path)
+            found = sifted(path)
         except InputError as error:
             bad = True
             say(str(error))
-            found.append({"trace": shown(path), "error": str(error), "violations": []})
+            told.append({"trace": shown(path), "error": str(error), "violations": []})
             continue
+        trace = found.trace
         violations = check(trace)
         bad |= bool(violations)
-        found.append({"trace": trace.path, "violations": [each.as_dict() for each in violations]})
+        told.append({"trace": trace.path, "violations": [each.as_dict() for each in violations]})
         if not as_json:
-            click.echo("\n".join(_lines(trace, violations)))
+            click.echo("\n".join(_lines(found, violations)))
     if as_json:
-        click.echo(json_of(found))
+        click.echo(json_of(told))
     return int(bad)
 
 
@@ -71,9 +72,10 @@ def _each(traces: tuple[str, ...]) -> Iterator[str]:
             yield path
 
 
-def _lines(trace: Trace, violations: list[Violation]) -> list[str]:
+def _lines(found: Sifted, violations: list[Violation]) -> list[str]:
+    trace = found.trace
     if not violations:
-        return [f"{trace.path}: nothing is wrong with it: {len(trace.slices):,} slices on {len(trace.tracks):,} tracks"]
+        return [f"{trace.path}: nothing is wrong with it: {found.slices:,} slices on {len(trace.tracks):,} tracks"]
     lines = [f"{trace.path}:"]
     for each in violations:
         lines += [f"  {each.rule}: {each.what}", f"      {each.meaning}"]

@@ -11,20 +11,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gputrace.reading.stream import ByteStream
-from gputrace.table.columns import Problem
-from gputrace.table.events import BEGIN, END, INSTANT
+from gputrace.table.events import BEGIN, END, INSTANT, unmatched
 from gputrace.table.nesting import match
+from gputrace.table.order import BEFORE_ALL, Order
 from gputrace.table.perfetto import PerfettoReader
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from gputrace.reading.stream import Limits
-    from gputrace.table.columns import Ids, Ints
     from gputrace.table.events import Piece
 
 _CHUNK_BYTES = 1 << 20
-_BEFORE_ALL = np.iinfo(np.int64).min
 
 
 class Course:
@@ -36,10 +32,10 @@ class Course:
     def __init__(self, path: str, limits: Limits | None = None) -> None:
         self.path = path
         self.limits = limits
-        self.start_ns, self.last_ns = 0, _BEFORE_ALL
+        self.start_ns, self.last_ns = 0, BEFORE_ALL
         self._lone = self._unbound = 0
         self._open = np.zeros(0, np.int64)  # by track
-        events, samples = _Order(), _Order()
+        events, samples = Order(), Order()
         starts: list[int] = []
         has_arrows = False
         with ByteStream(path, limits) as stream:
@@ -58,12 +54,7 @@ class Course:
         self.clocks = reader.clock_table()
         self.metadata = reader.metadata
         self.problems = reader.gathered.problems
-        for count, kind, what in (
-            (self._lone, "no begin", "ends close nothing that is open"),
-            (self._unbound, "no slice", "ends of arrows lie on no slice"),
-        ):
-            if count:
-                self.problems.append(Problem(path, kind, f"{count:,} {what}", count=count))
+        self.problems += unmatched(path, self._lone, self._unbound)
         ours = any(name.startswith("gputrace") for name in self.metadata)
         self.is_even = events.holds and samples.holds and (ours or not has_arrows)
 
@@ -97,29 +88,6 @@ class Course:
         still_open[: len(self._open)] = self._open
         self._lone += int(np.maximum(ends - still_open, 0).sum())
         self._open = np.maximum(still_open - ends, 0) + begins
-
-
-class _Order:
-    """Whether times of each track ``holds`` their order."""
-
-    def __init__(self) -> None:
-        self.holds = True
-        self._last: NDArray[np.int64] = np.zeros(0, np.int64)  # by track
-
-    def take(self, track: Ids, ts_ns: Ints) -> None:
-        if not len(track):
-            return
-        order = np.argsort(track, kind="stable")
-        track, ts_ns = track[order], ts_ns[order]
-        known = np.full(max(len(self._last), int(track[-1]) + 1), _BEFORE_ALL)
-        known[: len(self._last)] = self._last
-        changes = np.flatnonzero(track[1:] != track[:-1]) + 1
-        firsts, lasts = np.append(0, changes), np.append(changes, len(track)) - 1
-        back = ts_ns[1:] < ts_ns[:-1]
-        back[changes - 1] = False
-        self.holds &= not back.any() and bool((ts_ns[firsts] >= known[track[firsts]]).all())
-        known[track[lasts]] = ts_ns[lasts]
-        self._last = known
 
 
 def _pieces(reader: PerfettoReader) -> Iterator[Piece]:

@@ -63,6 +63,16 @@ class Piece:
     samples: list[tuple[Ints, Ids, NDArray[np.float64]]]
 
 
+def unmatched(path: str, lone: int, unbound: int) -> list[Problem]:
+    """What is wrong where so many ends close nothing, and so many ends of arrows lie on no slice."""
+    found = []
+    if lone:
+        found.append(Problem(path, "no begin", f"{lone:,} ends close nothing that is open", count=lone))
+    if unbound:
+        found.append(Problem(path, "no slice", f"{unbound:,} ends of arrows lie on no slice", count=unbound))
+    return found
+
+
 class Gathered:
     """Everything a reader found. Names and categories are ids of ``strings``."""
 
@@ -110,8 +120,7 @@ class Gathered:
         ts, kind, track, name, category, dur = self._columns()
         ts += base_ns
         made = _Made(ts, kind, track, dur)
-        if made.lone:
-            self.problem("no begin", f"{made.lone:,} ends close nothing that is open", count=made.lone)
+        self.problems += unmatched(self.path, made.lone, 0)
         # Every event's row in the table that it is in: an end's is that of the slice it ends.
         row = made.slice_row(len(ts))
         at_instants = np.flatnonzero(kind == INSTANT)
@@ -192,7 +201,7 @@ class Gathered:
         here = row[number]
         lost = int(np.count_nonzero(here < 0))
         if lost:
-            self.problem("no slice", f"{lost:,} ends of arrows lie on no slice", count=lost)
+            self.problems += unmatched(self.path, 0, lost)
             number, id, way, here = (column[here >= 0] for column in (number, id, way, here))
         order = np.lexsort((number, ts[number], id))
         id, way, here = id[order], way[order], here[order]

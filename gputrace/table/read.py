@@ -14,6 +14,7 @@ from gputrace.table.perfetto import PerfettoReader
 from gputrace.table.trace import Trace
 
 if TYPE_CHECKING:
+    from gputrace.table.columns import Counters, Flows, Instants, Slices
     from gputrace.table.trace import Patterns
     from gputrace.table.tracks import Track
 
@@ -48,10 +49,14 @@ def read(
 def _perfetto(stream: ByteStream) -> Trace:
     reader = PerfettoReader(stream)
     reader.read()
-    slices, instants, counters, flows = reader.gathered.tables()
+    return of_perfetto(reader, *reader.gathered.tables())
+
+
+def of_perfetto(reader: PerfettoReader, slices: Slices, instants: Instants, counters: Counters, flows: Flows) -> Trace:
+    """What a reader found that is through, with such tables."""
     tool = "gputrace" if any(name.startswith("gputrace") for name in reader.metadata) else ""
     return Trace(
-        stream.path,
+        reader.stream.path,
         recognise.PERFETTO,
         tool,
         "boottime",
