@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
     from gputrace.model import Exporter
     from gputrace.shards import ShardFolder
+    from gputrace.textfiles import Values
 
     #: `gputrace.reading.mending.mend`.
-    Mend = Callable[[str, int, str, Callable[[], IO[bytes]], Container[int]], tuple[int, int]]
+    Mend = Callable[[str, int, str, Callable[[int], IO[bytes] | None], Container[int]], tuple[int, int]]
 
 
 def mend_all(folder: ShardFolder, exporter: type[Exporter], salvaged: dict[int, Salvaged], mend: Mend) -> None:
@@ -31,9 +32,9 @@ def mend_all(folder: ShardFolder, exporter: type[Exporter], salvaged: dict[int, 
         path, to = folder.shard_path(number), f"{folder.path}/{number}.mended"
         tail = salvaged.get(number)
         length = os.path.getsize(path) if tail is None else tail.length
-        lost, rows = mend(path, length, folder.suffix, partial(_opened, to), {*numbers})
-        wrote = folder.report(number).get("shard_bytes", 0)
-        if not lost or (tail is None and _is_torn(path, exporter, length - lost, wrote)):
+        torn = None if tail is not None else partial(_is_torn, path, exporter, length, folder.report(number))
+        lost, rows = mend(path, length, folder.suffix, partial(_opened, to, torn), {*numbers})
+        if not lost:
             continue
         also = ", nor what was in its ring" if tail is not None and tail.tail else ""
         # Such a row's times are counted from one event to the next, and some are gone.
@@ -43,10 +44,12 @@ def mend_all(folder: ShardFolder, exporter: type[Exporter], salvaged: dict[int, 
         salvaged[number] = Salvaged(os.path.getsize(to), 0, Counts(), path=to)
 
 
-def _opened(path: str) -> IO[bytes]:
-    return open(path, "wb", opener=private)
+def _opened(path: str, torn: Callable[[int], bool] | None, lost: int) -> IO[bytes] | None:
+    """A torn end is cut off as the shard is read: nothing is written for it, as on a disk that is full."""
+    return None if torn is not None and torn(lost) else open(path, "wb", opener=private)
 
 
-def _is_torn(path: str, exporter: type[Exporter], good: int, wrote: object) -> bool:
+def _is_torn(path: str, exporter: type[Exporter], length: int, report: Values, lost: int) -> bool:
     """Is nothing bad but the end, as a kill leaves it: beyond what the process ever said was written?"""
+    good, wrote = length - lost, report.get("shard_bytes", 0)
     return good == whole(path, exporter) and (not isinstance(wrote, int) or wrote <= good)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gputrace.cli.outcome import recount
+from gputrace.errors import OutputError
 from gputrace.model import BEGIN, COUNTER, END, INSTANT, SLICE, Exporter
 from gputrace.reading.mending import mend
 from gputrace.record.recording import Summary, recover
@@ -173,7 +176,13 @@ def test_several(whole: Whole) -> None:
     assert check(whole, *rotted(whole, change))
 
 
-def test_a_torn_end_is_no_rot(whole: Whole) -> None:
+def test_a_torn_end_is_no_rot(whole: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is anything written for it beside it: it is what a full disk leaves."""
+
+    def full(path: str, flags: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("gputrace.record.mended.private", full)
     path, pristine, _ = whole
     shutil.rmtree(path / "one", ignore_errors=True)
     shutil.copytree(pristine.path, path / "one")
@@ -184,6 +193,8 @@ def test_a_torn_end_is_no_rot(whole: Whole) -> None:
     folder.write_report(0, {"pid": 100, "shard_bytes": len(data) // 2})  # it was killed a while after it
     summary, _ = merged(folder)
     assert not summary.damaged
+    with pytest.raises(OutputError, match="No space left"):
+        rotted(whole, block(0.5, 20))
 
 
 TEXT = st.text(max_size=6)
@@ -206,7 +217,7 @@ def test_nothing_is_found_in_what_is_whole(
     path = tmp_path / "3.shard"
     path.write_bytes(made.shard(exporter))
     suffix = ".pftrace" if exporter is FORMATS[0] else ".json"
-    assert mend(str(path), path.stat().st_size, suffix, (tmp_path / "mended").open, {3}) == (0, 0)
+    assert mend(str(path), path.stat().st_size, suffix, lambda _: (tmp_path / "mended").open("wb"), {3}) == (0, 0)
 
 
 def test_any_damage(whole: Whole) -> None:
