@@ -173,8 +173,7 @@ static PyObject *answer(Calls *self, int done, bool may_leave_out) {
 }
 
 /* What the interpreter calls with a code, where in it, and a value; the code's frame runs. */
-static PyObject *event(PyObject *object, PyObject *const *args, Py_ssize_t count, bool begins, bool raises, bool may_leave_out) {
-    Calls *self = (Calls *)object;
+static PyObject *event_of(Calls *self, PyObject *const *args, Py_ssize_t count, bool begins, bool raises, bool may_leave_out) {
     PyObject *frame = (PyObject *)PyEval_GetFrame();
     bool kept;
     if (count < 2 || !frame) RETURN_NONE;
@@ -183,6 +182,14 @@ static PyObject *event(PyObject *object, PyObject *const *args, Py_ssize_t count
     PyObject *kind = raises && count > 2 ? (PyObject *)Py_TYPE(args[2]) : NULL;
     PyObject *said = answer(self, begins ? begin(self, code, frame) : end(code, frame, kind), may_leave_out);
     if (unlikely(!kept)) code_free(code);
+    return said;
+}
+
+/* The interpreter holds no reference to what it calls, and what is called from here may have it let go. */
+static PyObject *event(PyObject *self, PyObject *const *args, Py_ssize_t count, bool begins, bool raises, bool may_leave_out) {
+    Py_INCREF(self);
+    PyObject *said = event_of((Calls *)self, args, count, begins, raises, may_leave_out);
+    Py_DECREF(self);
     return said;
 }
 
@@ -224,8 +231,7 @@ static bool is_event(PyObject *said, const char *name, PyObject **known) {
 }
 
 /* A profile function, for the Pythons without sys.monitoring: with a frame, what happened, and a value. */
-static PyObject *calls_profile(PyObject *object, PyObject *const *args, Py_ssize_t count) {
-    Calls *self = (Calls *)object;
+static PyObject *profile_of(Calls *self, PyObject *const *args, Py_ssize_t count) {
     static PyObject *call_event, *return_event;
     if (count < 3 || !PyUnicode_Check(args[1])) RETURN_NONE;
     bool begins = is_event(args[1], "call", &call_event), kept;
@@ -238,6 +244,13 @@ static PyObject *calls_profile(PyObject *object, PyObject *const *args, Py_ssize
     int done = begins ? begin(self, code, frame) : raises < 0 ? -1 : end(code, frame, raises ? self->raised : NULL);
     PyObject *said = answer(self, done, false);
     if (unlikely(!kept)) code_free(code);
+    return said;
+}
+
+static PyObject *calls_profile(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    Py_INCREF(self);
+    PyObject *said = profile_of((Calls *)self, args, count);
+    Py_DECREF(self);
     return said;
 }
 

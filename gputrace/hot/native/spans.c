@@ -364,17 +364,27 @@ static unsigned long long current_context(struct device *device) {
     return id;
 }
 
+/* The same of a queue's device. Another thread may end the recording meanwhile, which lets go of both. */
+static unsigned long long held_context(struct queue *queue) {
+    Py_INCREF((PyObject *)queue);
+    unsigned long long id = current_context(queue->device);
+    Py_DECREF((PyObject *)queue);
+    return id;
+}
+
 /* A default stream's: another on each context, so the context is asked for each time. An id is never used again. */
 static struct queue *ambient_queue(PyObject *stream, size_t handle) {
     struct thread *thread = thread_here();
     if (!thread) return NULL;
     struct queue *queue = (struct queue *)thread->ambient[handle].queue;
     uint32_t generation = core.generation;
-    unsigned long long id = queue ? current_context(queue->device) : 0;
-    if (id && generation == core.generation && thread->ambient[handle].context_id == id) return queue;
+    unsigned long long id = queue ? held_context(queue) : 0;
+    if (generation != core.generation) return NULL; /* the recording ended meanwhile, and with it the thread's memory */
+    if (id && thread->ambient[handle].context_id == id) return queue;
     queue = resolve(stream);
-    id = queue ? current_context(queue->device) : 0;
-    if (id && generation == core.generation) {
+    id = queue ? held_context(queue) : 0;
+    if (generation != core.generation) return NULL;
+    if (id) {
         replace(&thread->ambient[handle].queue, Py_NewRef((PyObject *)queue));
         thread->ambient[handle].context_id = id;
     }
