@@ -140,27 +140,22 @@ def test_progress_is_shown_to_whoever_watches(many: Path) -> None:
     assert b"reading" not in run(command, many).stderr
 
 
-def living(group: int) -> list[str]:
+def living(group: int) -> list[Path]:
     """What runs of a process group. A process that has ended and that nobody waits for still is of it."""
-    states = []
+    found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            name, _, rest = path.read_text().rpartition(")")
-            state, _, pgrp, *_ = rest.split()
-            states += [name] if int(pgrp) == group and state != "Z" else []
-    return states
+            state, _, pgrp, *_ = path.read_text().rpartition(")")[2].split()
+            found += [path.parent] if int(pgrp) == group and state != "Z" else []
+    return found
 
 
 def being_read(group: int, folder: Path) -> bool:
     """Has a process of a group a file of ``folder`` open?"""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if os.getpgid(int(process.name)) == group:
-                for descriptor in (process / "fd").iterdir():
-                    if os.readlink(descriptor).startswith(f"{folder}/"):
-                        return True
-        except OSError:  # it ended meanwhile
-            continue
+    for process in living(group):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            if any(os.readlink(each).startswith(f"{folder}/") for each in (process / "fd").iterdir()):
+                return True
     return False
 
 

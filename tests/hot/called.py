@@ -34,6 +34,14 @@ class Acts:
         else:
             getattr(self, kind)()
 
+    def run(self, tree: Any) -> None:
+        """What is in a call. It is no call of its own: not in `callees`, it is not traced."""
+        _, before, inner, after = tree
+        self.pass_us(before)
+        for each in inner:
+            self.walk(each)
+        self.pass_us(after)
+
     def called(self, kind: str, run: Callable[[], Any]) -> Any:
         return run()
 

@@ -10,19 +10,11 @@ from typing import Any
 
 
 def call(tree: Any, acts: Any) -> None:
-    _, before, inner, after = tree
-    acts.pass_us(before)
-    for each in inner:
-        acts.walk(each)
-    acts.pass_us(after)
+    acts.run(tree)
 
 
 def raises(tree: Any, acts: Any) -> None:
-    _, before, inner, after = tree
-    acts.pass_us(before)
-    for each in inner:
-        acts.walk(each)
-    acts.pass_us(after)
+    acts.run(tree)
     raise KeyError("x")
 
 
