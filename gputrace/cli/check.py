@@ -33,7 +33,6 @@ def command(as_json: bool, traces: tuple[str, ...]) -> int:
     gputrace check trace.pftrace
     gputrace check --json profile.json.gz
     """
-
     from gputrace.checking.rules import check
     from gputrace.checking.sieve import sifted
 

@@ -22,10 +22,10 @@ def as_json(found: Any) -> str:
     """JSON on several lines. Half a character, as a path has that is no UTF-8, becomes U+FFFD."""
     import orjson
 
-    from gputrace.reading.chrome import encodable
-
     options = orjson.OPT_NON_STR_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
     try:
         return orjson.dumps(found, default=str, option=options).decode()
     except TypeError:
+        from gputrace.reading.chrome import encodable
+
         return orjson.dumps(encodable(found), default=str, option=options).decode()
