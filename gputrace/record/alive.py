@@ -54,7 +54,8 @@ def wait_for_writers(folder: ShardFolder, timeout_s: float) -> list[str]:
         while True:
             traced = {_process(image) for _, image in folder.writers()}
             runs = {process: pid for process, pid in coming.items() if _process(process_image(pid)) == process}
-            seen |= {process: name(pid) for process, pid in runs.items() if is_python(pid)}
+            # The name it had first: it may be dying while it is looked at again.
+            seen = {process: name(pid) for process, pid in runs.items() if is_python(pid)} | seen
             coming = {
                 process: pid
                 for process, pid in runs.items()

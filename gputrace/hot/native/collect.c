@@ -992,15 +992,13 @@ static PyObject *hot_take_edges(PyObject *module, PyObject *generation) {
 /* begin(path, most_bytes, process_name, in_python, resolve, wake, open_thread, close_thread, current_stream) -> generation */
 static PyObject *hot_begin(PyObject *module, PyObject *args) {
     (void)module;
-    const char *path; /* as the file system has it, which may be no UTF-8 */
-    Py_ssize_t path_length;
+    const char *path = NULL; /* as the file system has it, which may be no UTF-8 */
     struct text name;
     unsigned long long most_bytes;
     int in_python;
-    PyObject *said, *keep, *resolve, *wake, *opens, *closes, *stream;
-    if (!PyArg_ParseTuple(args, "z#KUpOOOOO", &path, &path_length, &most_bytes, &said, &in_python, &resolve, &wake, &opens,
-                          &closes, &stream) ||
-        !text_of(said, &name, &keep))
+    PyObject *file, *said, *keep, *resolve, *wake, *opens, *closes, *stream;
+    if (!PyArg_ParseTuple(args, "OKUpOOOOO", &file, &most_bytes, &said, &in_python, &resolve, &wake, &opens, &closes, &stream) ||
+        (file != Py_None && !(path = PyBytes_AsString(file))) || !text_of(said, &name, &keep))
         return NULL;
     bool started = rings_start(path, most_bytes, name);
     Py_DECREF(keep);
