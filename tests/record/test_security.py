@@ -90,9 +90,10 @@ def test_no_environment_variable_is_written(tmp_path: Path, suffix: str) -> None
 
 def test_everything_is_private_while_it_runs_whatever_the_umask(tmp_path: Path) -> None:
     program = f"import gputrace\nwith gputrace.span('x'): pass\n{WRITTEN}\n{ALL_FILES}"
-    *files, folder = run(recording(PYTHON, "-c", program), tmp_path, umask=0).stdout.decode().splitlines()
-    assert folder == "0o700"
-    assert len(files) > 5
+    done = run(recording(PYTHON, "-c", program), tmp_path, umask=0)
+    *files, folder = done.stdout.decode().splitlines() or [""]
+    assert folder == "0o700", done
+    assert len(files) > 5, done
     assert all(" 0o600 " in line for line in files), files
 
 
