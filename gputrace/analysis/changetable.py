@@ -44,7 +44,7 @@ def table(changes: Sequence[Change], top: int) -> Table:
         )
         for each in sorted(kept, key=lambda each: -each.lost_ns)
     ]
-    return Table("Changes", _COLUMNS, rows, len(changed) - len(kept))
+    return Table("Changes", _COLUMNS, rows, len(changed) - len(kept), ("times a run", "likely", "base", "on"))
 
 
 def verdicts(changes: Sequence[Change]) -> str:

@@ -32,10 +32,16 @@ def tables(summary: Summary, top: int) -> Iterator[Table]:
             yield table
 
 
-def _table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[Any]], top: int = 0) -> Table:
+def _table(
+    title: str,
+    columns: Sequence[tuple[str, str]],
+    rows: Iterable[Sequence[Any]],
+    top: int = 0,
+    spare: Sequence[str] = (),
+) -> Table:
     found = list(rows)
     kept = found[:top] if top else found
-    return Table(title, columns, kept, len(found) - len(kept))
+    return Table(title, columns, kept, len(found) - len(kept), spare)
 
 
 def _traces(summary: Summary, top: int) -> Table:
@@ -74,7 +80,7 @@ def _steps(summary: Summary, top: int) -> Table:
     for place, figures in by_place.items():
         median, p95, most = (np.quantile(np.array(figures), share, axis=0) for share in (0.5, 0.95, 1))
         rows.append((place, len(figures), median[0], p95[0], most[0], median[1], p95[1], most[1], median[2]))
-    return _table("Steps", columns, rows, top)
+    return _table("Steps", columns, rows, top, ("GPU p95", "host p95", "GPU max", "waits median", "host max"))
 
 
 def _step_rows(summary: Summary, top: int) -> Table:
@@ -88,7 +94,7 @@ def _step_rows(summary: Summary, top: int) -> Table:
     ]
     slowest = sorted(summary.steps, key=lambda step: -max(step.duration_ns, step.gpu_busy_ns))
     rows = ((_numbered(s), s.place, s.duration_ns, s.gpu_busy_ns, s.windows, s.wait_ns) for s in slowest)
-    return _table("Slowest steps", columns, rows, top)
+    return _table("Slowest steps", columns, rows, top, ("windows", "waits"))
 
 
 def _numbered(step: Step) -> str:
@@ -120,7 +126,7 @@ def _devices(summary: Summary) -> Table:
         )
         for use in summary.devices
     )
-    return _table("GPUs", columns, rows)
+    return _table("GPUs", columns, rows, spare=("idle for",))
 
 
 def _gaps(summary: Summary, top: int) -> Table:
@@ -135,7 +141,7 @@ def _gaps(summary: Summary, top: int) -> Table:
         (gap.device, gap.duration_ns, f"{gap.after} … {gap.before}", gap.launch_ns, _meanwhile(gap))
         for gap in sorted(summary.gaps, key=lambda gap: -gap.duration_ns)
     )
-    return _table("Longest idle gaps", columns, rows, top)
+    return _table("Longest idle gaps", columns, rows, top, ("next launched after",))
 
 
 def _meanwhile(gap: Gap) -> str:
@@ -158,7 +164,7 @@ def _delays(summary: Summary) -> Table:
         (d.device, d.stream, d.count, d.median_ns, d.p95_ns, d.p99_ns, d.min_ns, d.max_ns, d.negative)
         for d in summary.delays
     )
-    return _table("From launch to start", columns, rows)
+    return _table("From launch to start", columns, rows, spare=("min", "p99", "p95"))
 
 
 def _waits(summary: Summary, top: int) -> Table:
@@ -191,7 +197,7 @@ def _ranks(summary: Summary, top: int) -> Table:
         )
         for r in summary.ranks
     )
-    return _table("Ranks apart", columns, rows, top)
+    return _table("Ranks apart", columns, rows, top, ("its total", "ranks"))
 
 
 def _spans(summary: Summary, top: int) -> Table:
@@ -228,4 +234,4 @@ def _spans(summary: Summary, top: int) -> Table:
         )
         for s in summary.spans
     )
-    return _table("Spans", columns, rows, top)
+    return _table("Spans", columns, rows, top, ("min", "mean", "p99", "share", "max", "p95", "self", "unfinished"))

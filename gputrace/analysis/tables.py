@@ -19,12 +19,16 @@ _SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\|`*_<>[]&~$"})
 
 @dataclass
 class Table:
-    """``columns`` are (head, kind) pairs; a cell of None is empty. ``more`` counts rows that were left out."""
+    """``columns`` are (head, kind) pairs; a cell of None is empty. ``more`` counts rows that were left out.
+
+    ``spare`` are heads of columns that a narrow terminal does without, the first to go first.
+    """
 
     title: str
     columns: Sequence[tuple[str, str]]
     rows: list[Sequence[Any]] = field(default_factory=list)
     more: int = 0
+    spare: Sequence[str] = ()
 
     def cells(self) -> Iterable[list[str]]:
         """Each row as a person reads it."""

@@ -21,7 +21,7 @@ from gputrace.errors import DeviceError, UsageError
 from gputrace.record import formats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from gputrace.devices.base import Device
 
@@ -167,9 +167,12 @@ def _show_options(options: Findings) -> None:
     if "problem" in options:
         click.echo(f"options of gputrace record: {options['problem']}")
         return
-    rows = [(f"--{name}" if " " not in name else name, *each.values()) for name, each in options["record"].items()]
-    columns = [("options of record", TEXT), ("value", TEXT), ("from", TEXT)]
-    show([Table("", columns, [(name, _as_text(value), where) for name, value, where in rows])])
+    rows: list[Sequence[Any]] = [
+        (f"--{name}" if " " not in name else name, each["from"], _as_text(each["value"]))
+        for name, each in options["record"].items()
+    ]
+    # Values last: one of them is long, and what stood behind it would be out of sight.
+    show([Table("", [("options of record", TEXT), ("from", TEXT), ("value", TEXT)], rows)])
 
 
 def _as_text(value: object) -> str:

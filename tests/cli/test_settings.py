@@ -243,6 +243,6 @@ def test_the_doctor_shows_a_table(tmp_path: Path) -> None:
     variables = {**os.environ, "GPUTRACE_QUIET": "1"}
     shown = run([*GPUTRACE, "doctor", "--seconds", "0.1"], tmp_path, env=variables).stdout.decode()
     rows = {tuple(line.split()) for line in shown.splitlines()}
-    assert ("--max-size", "64MB", str(tmp_path / "pyproject.toml")) in rows
-    assert ("--quiet", "on", "GPUTRACE_QUIET") in rows
-    assert ("--counters", "100ms", "default") in rows
+    assert ("--max-size", str(tmp_path / "pyproject.toml"), "64MB") in rows
+    assert ("--quiet", "GPUTRACE_QUIET", "on") in rows
+    assert ("--counters", "default", "100ms") in rows

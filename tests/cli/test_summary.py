@@ -33,7 +33,7 @@ def test_tables_in_a_pipe_are_whole(tmp_path: Path) -> None:
     made(tmp_path)
     shown = summary(tmp_path, "trace.pftrace", "--by", "step", "--top", "3")
     heads = ["Traces", "Steps", "Slowest steps", "GPUs", "Longest idle gaps", "From launch to start", "Spans"]
-    places = [shown.index(f"{head} ") for head in heads]
+    places = [shown.index(f"{head}\n") for head in heads]
     assert places == sorted(places)
     assert "Host waiting for devices" in shown
     assert "and 7 more" in shown  # of ten steps
