@@ -34,8 +34,9 @@ _TAIL_BYTES = 1 << 14
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["\[\]{}]', re.DOTALL)
 _SPACE = re.compile(rb"[\s,]*")
 _SCALAR = re.compile(rb"[^\s,\]}]+")
-# A double holds ns only below 2^43 us; a time since 1970 in us needs its digits as they stand.
-_LONG_TIME = re.compile(rb'("(?:ts|dur)"\s*:\s*)(\d{13,}\.\d+)')
+# A double holds ns only below 2^43 us; a time since 1970 in us needs its digits as they stand. One pattern a member,
+# for what begins with fixed bytes is found several times as quickly.
+_LONG_TS, _LONG_DUR = (re.compile(rb'("%b"\s*+:\s*+)(\d{13,}+\.\d++)' % key) for key in (b"ts", b"dur"))
 _ALL_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 _LONG_ZEROS = b"0" * 13 + b"."
 _HALF = re.compile("[\ud800-\udfff]")
@@ -245,11 +246,14 @@ class _Unreadable:
 
 def _exact_times(text: bytes) -> bytes:
     # Most texts have none, which this sees several times as quickly as a pattern does.
-    if _LONG_ZEROS not in text.translate(_ALL_ZEROS):
-        return text
-    parts = _LONG_TIME.split(text)
-    parts[2::3] = [b'"%b"' % digits for digits in parts[2::3]]
-    return b"".join(parts)
+    left = text.translate(_ALL_ZEROS).count(_LONG_ZEROS)
+    for pattern in (_LONG_TS, _LONG_DUR):
+        if left:
+            parts = pattern.split(text)
+            parts[2::3] = [b'"%b"' % digits for digits in parts[2::3]]
+            text = b"".join(parts)
+            left -= len(parts) // 3
+    return text
 
 
 def _parse(text: bytes) -> Any:

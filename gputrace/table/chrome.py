@@ -47,6 +47,7 @@ _KINDS = _Kinds({**_BEGINNING, **dict.fromkeys("iIR", gathered.INSTANT), **dict.
 _ASYNC = frozenset("bneSTFp")
 _MOST_NS = 1 << 62
 _NO_TIME = -(1 << 63)
+_TENS = 10 ** np.arange(18, -1, -1, dtype=np.int64)
 
 
 class ChromeReader:
@@ -154,10 +155,12 @@ class ChromeReader:
                 return as_ints(list(map(self._time, values)))
             if (np.abs(us) < 1 << 43).all():  # NaN is not
                 return np.rint(us * 1000).astype(np.int64)
+        elif (exact := _alike(values)) is not None:
+            return exact
         return as_ints(list(map(self._time, values)))
 
     def _time(self, value: Any) -> int:
-        digits = value[:-4] + value[-3:] if type(value) is str and value[-4:-3] == "." and len(value) < 24 else ""
+        digits = value[:-4] + value[-3:] if type(value) is str and value[-4:-3] == "." and 4 < len(value) < 24 else ""
         # As most tools write times since 1970.
         ns = int(digits) if digits.isdecimal() and digits.isascii() else time_ns(value)
         return ns if ns is not None and abs(ns) < _MOST_NS else _NO_TIME
@@ -283,6 +286,26 @@ def _no_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def _alike(values: list[Any]) -> Ints | None:
+    """Texts of as many digits each, three of them behind a dot, as most tools write times since 1970, in ns. None if
+    some are otherwise.
+    """
+    width = len(values[0]) if type(values[0]) is str else 0
+    if not 4 < width <= len(_TENS) + 1 or set(map(type, values)) != {str}:
+        return None
+    text = ",".join((*values, ""))
+    if not text.isascii() or len(text) != (width + 1) * len(values):
+        return None
+    rows = np.frombuffer(text.encode(), np.uint8).reshape(-1, width + 1)
+    digits = np.delete(rows, (width - 4, width), axis=1) - ord("0")  # what stands before "0" becomes great
+    if (rows[:, width - 4] != ord(".")).any() or (rows[:, width] != ord(",")).any() or (digits > 9).any():
+        return None
+    if width > len(_TENS) and (digits[:, 0] > 3).any():  # it may be above `_MOST_NS`
+        return None
+    ns: Ints = digits.astype(np.int64) @ _TENS[1 - width :]
+    return ns
 
 
 def _column(batch: list[Event], key: str, default: Any = None) -> list[Any]:

@@ -148,6 +148,12 @@ def test_long_times_keep_their_digits(tmp_path: Path) -> None:
     assert [time_ns(event["ts"]) for event in found] == [1_790_000_000_123_456_789, 1_790_000_000_123_457_001]
 
 
+@pytest.mark.parametrize("ts", ["1.5", "1790000000123456.789"])
+def test_long_durations_keep_their_digits(tmp_path: Path, ts: str) -> None:
+    found, _ = of(tmp_path, f'[{{"args": {{"of": 1790000000123456.5}}, "ts": {ts}, "dur" : 1790000000123456.789}}]')
+    assert time_ns(found[0]["dur"]) == 1_790_000_000_123_456_789
+
+
 JSON = st.recursive(
     st.none()
     | st.booleans()

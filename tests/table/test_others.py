@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import gputrace
+from gputrace.reading.chrome import time_ns
 from gputrace.table.trace import Trace
 from tests.engine import Engine
 from tests.merging.test_chrome import KINETO, kineto
@@ -22,7 +25,7 @@ def written(path: Path, events: list[dict[str, Any]]) -> Trace:
     return gputrace.read(path)
 
 
-def slice(name: str, ts: float, dur: float, tid: Any = 1, **more: Any) -> dict[str, Any]:
+def slice(name: str, ts: Any, dur: float, tid: Any = 1, **more: Any) -> dict[str, Any]:
     return {"ph": "X", "name": name, "ts": ts, "dur": dur, "pid": 7, "tid": tid, **more}
 
 
@@ -107,6 +110,31 @@ def test_ids_and_times_as_text(tmp_path: Path) -> None:
         ("thread", "main", 7, 9),
         ("thread", "a name", 7, 0),
     ]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["1790000000000000.123", "1790000000000001.000", "1790000000000002.999"],  # as most tools write them
+        ["4611686018427387.903", "4611686018427387.904"],  # the last is more than a column holds
+        ["9790000000000000.123", "1790000000000001.456"],
+        ["1790000000000000.1234", "179000000000001.456"],  # as many letters in all as two of the usual kind
+        ["1790000000000000,123", "1790000000000001.456"],
+        ["1790000000000000.123,1790000000000000.123", "1790000000000001.456"],
+        ["-790000000000000.123", "1790000000000001.456"],
+        ["1790000000000000.12٣", "1790000000000001.456"],
+        [" 90000000000000.1235", "1790000000000001.456"],
+        [".123", ".456"],
+        ["", ""],
+        ["5.123", "6.456"],
+        [1790000000000000, "1790000000000001.456"],
+    ],
+)
+def test_times_as_texts_are_read_together_as_each_alone(tmp_path: Path, texts: list[Any]) -> None:
+    trace = written(tmp_path / "t", [slice(f"s{k}", ts, 1) for k, ts in enumerate(texts)])
+    alone = [ns for text in texts if (ns := time_ns(text)) is not None and abs(ns) < 1 << 62]
+    assert trace.slices.ts_ns.tolist() == sorted(alone)
+    assert sum(problem.count for problem in trace.problems) == len(texts) - len(alone)
 
 
 def test_events_out_of_order(tmp_path: Path) -> None:
