@@ -2,9 +2,9 @@
 
 Descriptors are the program's: it may close them all, give their numbers to files of its own, or have been started
 without standard streams, so that a file opened there for a while becomes its standard error. What is opened here is
-moved at once to a number that programs do not reach, and is asked whether it is still the same file just before it is
-written to or closed. (Between the asking and the call, a program's thread may still get in: microseconds.) It knows
-neither shards nor formats.
+never a standard stream, is moved at once to a number that programs do not reach, and is asked whether it is still the
+same file just before it is written to or closed. (Between the asking and the call, a program's thread may still get in:
+microseconds.) It knows neither shards nor formats.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: From here up, a descriptor's number is out of most programs' way.
 OUT_OF_THE_WAY: Final = 200
+#: The first number that is no standard stream's.
+_FIRST_FREE: Final = 3
 #: So often in a row a program may close a file between its opening and its use.
 TRIES: Final = 10
 
@@ -31,8 +33,13 @@ class OwnFile:
     __slots__ = ("descriptor", "identity")
 
     def __init__(self, path: str, flags: int, mode: int = 0o600) -> None:
-        low = os.open(path, flags | os.O_CLOEXEC, mode)
-        self.descriptor, self.identity = _move(low), (-1, -1)
+        plugs = _plug_standard_streams()
+        try:
+            low = os.open(path, flags | os.O_CLOEXEC, mode)
+            self.descriptor, self.identity = _move(low), (-1, -1)
+        finally:
+            for plug, null in plugs.items():
+                _close_if(plug, null)
         status = os.fstat(self.descriptor)
         there = status.st_dev, status.st_ino
         if there != _named(path):
@@ -87,12 +94,26 @@ def identity(descriptor: int) -> Identity:
     return status.st_dev, status.st_ino
 
 
+def _plug_standard_streams() -> dict[int, Identity]:
+    """Descriptors of the null device where the program has no standard streams, so that what is opened next is not its
+    standard error for a moment, in which another thread may write to it.
+    """
+    plugs: dict[int, Identity] = {}
+    for number in range(_FIRST_FREE):
+        try:
+            os.fstat(number)
+        except OSError:
+            plug = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            plugs[plug] = identity(plug)
+    return plugs
+
+
 def _move(low: int) -> int:
     try:
         return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, OUT_OF_THE_WAY)
     except OSError:  # the process may not have so many
         try:
-            return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 3)
+            return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE)
         except OSError as error:
             if error.errno != errno.EBADF:
                 os.close(low)

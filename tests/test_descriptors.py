@@ -97,3 +97,39 @@ file.close()
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=100, cwd=ROOT)
     assert (tmp_path / "x").read_bytes() == b"x"
+
+
+# The same trick: a thread of the program writes to each standard stream, all closed, as a file has just been opened.
+WRITES_TO_STANDARD_STREAMS = """
+import os, sys
+from gputrace.descriptors import write_file
+
+said = []
+
+def program(event, arguments):
+    if event == "fcntl.fcntl":
+        for number in range(3):
+            try:
+                said.append(os.write(number, b"program"))
+            except OSError:
+                said.append(0)
+
+os.closerange(0, 3)
+os.chdir("/")
+sys.addaudithook(program)
+for _ in range(2):
+    write_file(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, b"ours\\n")
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            continue
+        os._exit(3)
+os._exit(len(said) != 6)
+"""
+
+
+def test_it_is_no_standard_stream_meanwhile(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WRITES_TO_STANDARD_STREAMS, str(tmp_path / "ours")]
+    assert subprocess.run(command, timeout=100, cwd=ROOT).returncode == 0
+    assert (tmp_path / "ours").read_bytes() == b"ours\n" * 2

@@ -70,12 +70,23 @@ static bool copies_on_write(int file) {
     return type == BTRFS || type == ZFS || type == BCACHEFS;
 }
 
+/* open(), but never as one of the program's standard streams where it has closed them: its threads write to those. */
+static int open_out_of_the_way(const char *file, int flags) {
+    int plugs[3], count = 0, plug = -1;
+    while (count < 3 && (plug = open("/dev/null", O_RDWR | O_CLOEXEC)) >= 0 && plug < 3) plugs[count++] = plug;
+    if (plug >= 3) close(plug);
+    int opened = open(file, flags | O_CLOEXEC | O_NOFOLLOW, 0600), error = errno;
+    while (count) close(plugs[--count]);
+    errno = error;
+    return opened;
+}
+
 /* The file's next `units` pieces, mapped; NULL with `trouble` set. With the file's header in front the first time. */
 static uint8_t *grow_file(uint64_t units) {
     bool first = !file_units;
     uint64_t offset = first ? 0 : (1 + file_units) * PIECE_BYTES, bytes = (units + first) * PIECE_BYTES;
     if (!path || trouble[0]) return NULL;
-    int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (first ? O_CREAT | O_EXCL : 0), 0600);
+    int file = open_out_of_the_way(path, O_RDWR | (first ? O_CREAT | O_EXCL : 0));
     if (first && file >= 0) fchmod(file, 0600); /* the program's umask may have taken what we need ourselves */
     bool copies = file >= 0 && copies_on_write(file);
     int error = file < 0 ? errno : copies ? ENOTSUP : reserve(file, offset, bytes);
