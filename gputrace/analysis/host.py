@@ -1,6 +1,7 @@
 """What the host did: in a stretch of time, and how long it waited for devices.
 
-A wait is known by its name: a trace does not say of a call whether it blocks.
+A wait is known by its name, or by its arg "waits" where an operator of PyTorch has it: `item` waits for tensors of a
+device alone.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ WAITS = (
     "*[sS]ynchroni[sz]e*",
     "cudaMemcpy",
     "cuMemcpy*_v2",
-    "aten::item",
-    "aten::_local_scalar_dense",
+    "hipMemcpy",
+    "hipMemcpyWithStream",
 )
+
+#: Operators of which `torch.ops` and `torch.copies` say whether they wait. In other tools' traces a call inside does.
+_STATING = ("aten::copy_", "aten::_local_scalar_dense", "aten::nonzero", "aten::equal")
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Doing:
 
 @dataclass(frozen=True)
 class Wait:
-    """Calls of one thread that waited: how many, and how long, what lies in another of them counted once."""
+    """Calls of one thread that waited: how many, none of them in another one, and how long."""
 
     place: str
     rank: int
@@ -91,16 +95,42 @@ class Host:
         names = self._slices.strings.texts.tolist()
         like = [any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns) for name in names]
         named = np.array(like, np.bool_)
-        found: Flags = self._is_host & ~self._slices.unfinished
-        return found & named[self._slices.name_id] if len(named) else found
+        ended: Flags = self._is_host & ~self._slices.unfinished
+        if not len(named):
+            return ended
+        found: Flags = named[self._slices.name_id]
+        found[self._stated()] = True
+        return found & ended
+
+    def _stated(self) -> Ints:
+        """Operators that say that they wait."""
+        slices = self._slices
+        ids = [id for id, name in enumerate(slices.strings.texts.tolist()) if name in _STATING]
+        if not ids:
+            return np.empty(0, np.int64)
+        rows = np.intersect1d(np.flatnonzero(np.isin(slices.name_id, ids)), slices.args.rows)
+        return np.array([row for row in rows.tolist() if slices.args[row].get("waits") is True], np.int64)
 
     def waits(self, patterns: Sequence[str]) -> list[Wait]:
         """By thread, the longest first."""
-        rows: Ints = np.flatnonzero(self.waiting(patterns))
+        waiting = self.waiting(patterns)
+        rows: Ints = np.flatnonzero(waiting)
+        outer = ~self._inside(waiting, rows)
         found = []
         for number in np.unique(self._place[rows]).tolist():
-            here = rows[self._place[rows] == number]
+            of_place = self._place[rows] == number
+            here = rows[of_place]
             place = self._places[number]
             total = covered_ns(self._slices.ts_ns[here], self._end_ns[here])
-            found.append(Wait(place.label, place.rank, len(here), total))
+            found.append(Wait(place.label, place.rank, int(np.count_nonzero(outer & of_place)), total))
         return sorted(found, key=lambda wait: -wait.total_ns)
+
+    def _inside(self, chosen: Flags, rows: Ints) -> Flags:
+        """Which of ``rows`` lie in a slice of ``chosen``."""
+        parent = self._slices.parent
+        found = np.zeros(len(rows), np.bool_)
+        around = parent[rows]
+        while len(known := np.flatnonzero(around >= 0)):
+            found[known] |= chosen[around[known]]
+            around[known] = parent[around[known]]
+        return found

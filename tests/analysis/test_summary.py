@@ -68,6 +68,29 @@ def test_steps_by_their_arrows(tmp_path: Path, suffix: str) -> None:
     assert [(w.count, w.total_ns) for w in summary.waits] == [(5, 5_000)]
 
 
+@BOTH
+def test_only_what_waits_for_a_device_is_a_wait_and_once(tmp_path: Path, suffix: str) -> None:
+    """As `torch.ops` shows `item` of a tensor on the CPU, and of one on the GPU; and as torch.profiler shows that."""
+    script = Script(0)
+    thread = script.thread()
+    for at, target, waits in ((0, "cpu", False), (100, "cuda:0", True), (200, "cuda:0", None)):
+        stated = {} if waits is None else {"from": target, "to": "cpu", "waits": waits}
+        script.add(
+            thread,
+            (at, BEGIN, "aten::item"),
+            (at + 10, BEGIN, "aten::_local_scalar_dense", stated),
+            (at + 20, SLICE, "cudaStreamSynchronize" if waits is None else "aten::to", None, 0, at + 30),
+            (at + 60, END),
+            (at + 80, END),
+        )
+    script.add(thread, (300, BEGIN, "cuda.synchronize"), (310, SLICE, "Stream.synchronize", None, 0, 320), (350, END))
+    waits = {"waits": True}
+    script.add(thread, (400, SLICE, "aten::copy_", waits, 0, 405), (410, SLICE, "mine", waits, 0, 420))
+    path = write_trace(tmp_path / f"t{suffix}", Host("node0"), script)
+    assert [(w.count, w.total_ns) for w in summed(path).waits] == [(4, 50 + 10 + 50 + 5)]
+    assert [(w.count, w.total_ns) for w in summed(path, waits=["aten::i*"]).waits] == [(4, 3 * 80 + 5)]
+
+
 def test_steps_go_by_other_names_too(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.pftrace", Host("node0"), rank(0))
     assert [s.name for s in summed(path, by_step=True, steps=["for*"]).steps] == ["forward"] * 10
