@@ -36,6 +36,7 @@ from tests.benchmarks import (
     peer_writing,
     peers,
     placement,
+    reading,
     startup,
     truth,
     writing,
@@ -50,6 +51,7 @@ WRITING = "Writing"
 MEMORY = "Memory"
 STARTUP = "Start-up"
 MERGING = "Merging, on one core"
+READING = "Reading"
 MANY = "Many traces"
 LOAD = "Load"
 FUZZING = "Fuzzing, for a bounded time"
@@ -78,6 +80,7 @@ BENCHMARKS = {
     "startup": Benchmark(STARTUP, startup.measure),
     "load": Benchmark(LOAD, load.measure),
     "merge": Benchmark(MERGING, merging.measure, each_twin=False),
+    "reading": Benchmark(READING, reading.measure, each_twin=False),
     "fleet": Benchmark(MANY, fleet.measure, each_twin=False),
     "fuzz": Benchmark(FUZZING, fuzz.measure, each_twin=False),
     "peers": Benchmark("A host slice beside its peers, in the same units", peers.measure, each_twin=False),

@@ -22,7 +22,7 @@ import gputrace
 from gputrace.analysis.summary import Summarizer
 from gputrace.fleet.job import do
 from gputrace.fleet.pool import Pool, cpus
-from gputrace.model import GROUP, SLICE, STREAM, THREAD, ClockSnapshot, Process, Recording, Track
+from gputrace.model import BEGIN, END, GROUP, SLICE, STREAM, THREAD, ClockSnapshot, Process, Recording, Track
 from tests.benchmarks.figures import Row, in_child, print_rows, rows_of
 
 TRACES = 1_000
@@ -37,7 +37,7 @@ def measure(quick: bool = False) -> list[Row]:
     return rows_of(in_child("fleet", str(TRACES // 10 if quick else TRACES), fake=False))
 
 
-def trace(path: Path, number: int) -> None:
+def trace(path: Path, number: int, steps: int = STEPS) -> None:
     """Steps on the host, each launching a window on a GPU, their lengths normally distributed."""
     chance = random.Random(number)
     recording = Recording(f"{chance.getrandbits(128):032x}", BASE, 10**12)
@@ -52,16 +52,19 @@ def trace(path: Path, number: int) -> None:
             writer.open_track(track)
         host: list[Any] = []
         gpu: list[Any] = []
-        for step in range(STEPS):
+        for step in range(steps):
             at, name = BASE + step * 90_000, f"layer {step % NAMES}"
             launch_ns, work_ns = round(chance.gauss(20_000, 1_000)), round(chance.gauss(40_000, 2_000))
             host += [
-                (at, SLICE, "step", None, 0, at + 60_000),
+                (at, BEGIN, "step", None, 0, 0),
                 (at + 100, SLICE, name, None, step + 1, at + 100 + launch_ns),
+                (at + 60_000, END, None, None, 0, 0),
             ]
             gpu.append((at + 30_000, SLICE, name, None, step + 1, at + 30_000 + work_ns))
-        writer.write(thread, host)
-        writer.write(stream, gpu)
+            if len(gpu) >= STEPS or step == steps - 1:
+                writer.write(thread, host)
+                writer.write(stream, gpu)
+                host, gpu = [], []
         writer.flush()
         file.write(Perfetto.footer())
 

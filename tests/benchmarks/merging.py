@@ -89,7 +89,7 @@ def left_together(rank: int, ppm: float) -> list[Any]:
     return edges
 
 
-def profile(path: Path, events: int) -> None:
+def profile(path: Path, events: int, first_us: int = 0) -> None:
     """In the shape of torch.profiler's."""
     chance = random.Random(9)
     with open(path, "w") as file:
@@ -97,8 +97,10 @@ def profile(path: Path, events: int) -> None:
         file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
         for n in range(events):
             name = f"aten::{chance.randrange(50)}"
-            event = {"ph": "X", "cat": "cpu_op", "name": name, "pid": 9000, "tid": 9000, "ts": n * 10.5, "dur": 7.125}
-            file.write(json.dumps({**event, "args": {"External id": n, "Ev Idx": n}}) + ",\n")
+            event = {"ph": "X", "cat": "cpu_op", "name": name, "pid": 9000, "tid": 9000}
+            args = json.dumps({"External id": n, "Ev Idx": n})
+            times = f'"ts": {first_us + 21 * n // 2}.{n % 2 * 500:03}, "dur": 7.125'
+            file.write(f'{json.dumps(event)[:-1]}, {times}, "args": {args}}},\n')
         file.write('{"ph": "i", "s": "g", "name": "end", "pid": "", "tid": "", "ts": 1}]}')
 
 
