@@ -1,4 +1,4 @@
-"""Steps that a program counts by `gputrace.step()`: each lasts from the call that ended the one before to its own.
+"""Steps by what ends each, `gputrace.step()` or a step of PyTorch's optimizer: from the one before to its own.
 
 The first has no begin that is known, and one in which the recording was off for a while is not seen whole: both are
 left out.
@@ -20,10 +20,16 @@ if TYPE_CHECKING:
     from gputrace.table.columns import Ids
     from gputrace.table.trace import Trace
 
+#: Its optimizers, for programs that clear gradients by another way.
+_OF_PYTORCH = (
+    *("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon", "NAdam", "RAdam"),
+    *("RMSprop", "Rprop", "SGD", "SparseAdam"),
+)
+
 
 @dataclass(frozen=True)
 class Marked:
-    """A step between two calls; ``number`` counts from 0 in its process."""
+    """A step between two ends; ``number`` counts from 0 in its process, or an optimizer's from 0 on its thread."""
 
     begin_ns: int
     end_ns: int
@@ -40,6 +46,51 @@ def marked(trace: Trace, whole: Trace, of_track: Ids, places: list[Place]) -> di
         place = int(of_track[instants.track_id[row]])
         if isinstance(number, int) and places[place].side == HOST:
             ends.setdefault(place, []).append((int(instants.ts_ns[row]), number))
+    return _between(ends, whole, places)
+
+
+def optimized(trace: Trace, whole: Trace, of_track: Ids, places: list[Place]) -> dict[int, list[Marked]]:
+    """By place, steps that an optimizer ends: where there are several, the one that steps first. One that wraps another
+    steps once.
+    """
+    slices = trace.slices
+    names = slices.strings.texts.tolist()
+    optimizers = _optimizers(names)
+    ids = [id for id, name in enumerate(names) if name in optimizers]
+    if not ids:
+        return {}
+    rows = np.flatnonzero(np.isin(slices.name_id, ids) & ~slices.unfinished)
+    first: dict[int, int] = {}
+    reach: dict[int, int] = {}
+    ends: dict[int, list[tuple[int, int]]] = {}
+    for row, place, name in zip(
+        rows.tolist(), of_track[slices.track_id[rows]].tolist(), slices.name_id[rows].tolist(), strict=True
+    ):
+        begin_ns, end_ns = int(slices.ts_ns[row]), int(slices.end_ns[row])
+        if places[place].side != HOST or begin_ns < reach.get(place, begin_ns):
+            continue
+        reach[place] = end_ns
+        if first.setdefault(place, name) == name:
+            each = ends.setdefault(place, [])
+            each.append((end_ns, len(each)))
+    return _between(ends, whole, places)
+
+
+def _optimizers(names: list[str]) -> set[str]:
+    """What steps of optimizers are called: by torch.profiler, and here those of a class that has ``zero_grad`` called,
+    too, or is of PyTorch. Schedulers and modules step as well.
+    """
+    known = set(names)
+    return {
+        name
+        for name in names
+        if name.startswith("Optimizer.step#")
+        or (name.endswith(".step") and (f"{name[:-5]}.zero_grad" in known or name[:-5] in _OF_PYTORCH))
+    }
+
+
+def _between(ends: dict[int, list[tuple[int, int]]], whole: Trace, places: list[Place]) -> dict[int, list[Marked]]:
+    """Steps by place, of the (time, number) of their ends."""
     off = _off(whole) if ends else {}
     found = {}
     for place, each in ends.items():

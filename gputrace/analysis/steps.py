@@ -1,7 +1,7 @@
 """A program's steps: how long the host took for each, and the windows launched in it.
 
 They are the slices that are called as steps are; on a thread that has none, what `marks` finds between the calls of
-`gputrace.step()`.
+`gputrace.step()`; in a process that has neither, between an optimizer's steps.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gputrace.analysis.marks import marked
+from gputrace.analysis.marks import marked, optimized
 from gputrace.analysis.places import HOST
 from gputrace.analysis.statistics import union
 from gputrace.regions import STEP
@@ -57,7 +57,7 @@ def steps(
     waiting: Flags,
     names: Sequence[str] = NAMES,
 ) -> list[Step]:
-    """The outermost host slices of such names that ended, and calls of `gputrace.step()`, by thread and time.
+    """The outermost host slices of such names that ended, and what lies between ends of steps, by thread and time.
 
     ``whole`` is the trace that ``trace`` is a part of. ``waiting`` says which slices wait.
     """
@@ -70,6 +70,10 @@ def steps(
     called = any(fnmatch.fnmatchcase(STEP, name) for name in names)
     marks = marked(trace, whole, of_track, places) if called else {}
     named = set(np.unique(place[chosen]).tolist())
+    if called:
+        told = {(places[number].process, places[number].pid) for number in named | marks.keys()}
+        by_optimizer = optimized(trace, whole, of_track, places)
+        marks |= {n: each for n, each in by_optimizer.items() if (places[n].process, places[n].pid) not in told}
     found: list[Step] = []
     for number in sorted(named | marks.keys()):
         here = place == number

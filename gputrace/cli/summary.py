@@ -146,10 +146,13 @@ def _sum_up(
 
 
 def _no_steps(summary: Summary, steps: tuple[str, ...]) -> str:
-    if not steps:
-        return "no host span is called as steps are, nor was gputrace.step() called twice: name spans by --step"
     names = list(dict.fromkeys(repr(row.name) for row in summary.spans if row.side == "host"))
     some = f": some are {', '.join(names[:_TOLD])}" if names else ""
+    if not steps:
+        return (
+            "no host span is called step, nor did the program step an optimizer of PyTorch or call gputrace.step() "
+            f"twice: call it at each step's end, or say by --step NAME which spans are steps{some}"
+        )
     return f"no host span is named {' or '.join(map(repr, steps))}{some}"
 
 

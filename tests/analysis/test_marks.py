@@ -12,7 +12,7 @@ import pytest
 import gputrace
 from gputrace.analysis.summary import Summary
 from gputrace.devices.simulated import default_gpu
-from gputrace.model import COUNTER, COUNTER_TRACK, INSTANT
+from gputrace.model import COUNTER, COUNTER_TRACK, INSTANT, SLICE
 from gputrace.regions import RECORDED, STEP
 from tests.analysis.test_summary import rank, summed
 from tests.exporters.recordings import Script
@@ -106,3 +106,44 @@ def test_spans_go_before_marks_on_a_thread_that_has_both(tmp_path: Path) -> None
     assert [each.duration_ns for each in summed(path, by_step=True).steps] == [9_000] * 10
     assert [each.duration_ns for each in summed(path, by_step=True, steps=[STEP]).steps] == [1, 1, 1]
     assert summed(path, by_step=True, steps=["epoch"]).steps == []
+
+
+def training(*optimizers: str, also: tuple[str, ...] = ()) -> Script:
+    """Three rounds of 10,000 ns, in which each of these optimizers steps."""
+    script = Script(0)
+    thread = script.thread()
+    for k in range(3):
+        at = k * 10_000
+        script.add(thread, *((at + n, SLICE, name, None, 0, at + n + 1) for n, name in enumerate(also)))
+        for n, name in enumerate(optimizers):
+            script.add(thread, (at + 5_000 + 100 * n, SLICE, name, None, 0, at + 5_050 + 100 * n))
+    return script
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("optimizers", "also"),
+    [
+        (("AdamW.step",), ()),
+        (("AdamW.step", "SGD.step"), ()),
+        (("Optimizer.step#Mine.step",), ()),
+        (("Mine.step",), ("StepLR.step", "Mine.zero_grad")),
+    ],
+)
+def test_an_optimizer_ends_a_step_where_nothing_else_does(
+    tmp_path: Path, suffix: str, optimizers: tuple[str, ...], also: tuple[str, ...]
+) -> None:
+    path = write_trace(tmp_path / f"t{suffix}", Host("n"), training(*optimizers, also=also))
+    steps = summed(path, by_step=True).steps
+    assert [(each.name, each.begin_ns - steps[0].begin_ns, each.duration_ns, each.args) for each in steps] == [
+        ("step", 0, 10_000, {"number": 1}),
+        ("step", 10_000, 10_000, {"number": 2}),
+    ]
+
+
+@pytest.mark.parametrize("also", ["step", "GradScaler.step", "Block.step", "StepLR.step"])
+def test_what_is_no_optimizer_ends_none(tmp_path: Path, also: str) -> None:
+    path = write_trace(tmp_path / "t.pftrace", Host("n"), training(also=(also,)))
+    assert len(summed(path, by_step=True).steps) == (3 if also == "step" else 0)
+    both = write_trace(tmp_path / "both.pftrace", Host("n"), training("SGD.step", also=(also,)))
+    assert {each.duration_ns for each in summed(both, by_step=True).steps} == {1 if also == "step" else 10_000}
