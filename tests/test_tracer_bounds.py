@@ -72,6 +72,24 @@ def test_room_comes_back(tmp_path: Path) -> None:
     assert run.report["dropped"] == 36
 
 
+@pytest.mark.parametrize("before", [0, 1])
+def test_the_ends_that_go_beyond_the_bound_make_no_room_for_begins(tmp_path: Path, before: int) -> None:
+    """However what is recorded first makes begins and ends fall on the memory's pieces."""
+    spans = 20_000
+    with (
+        room_for(3000),
+        mock.patch.object(collector.Collector, "start", return_value=False),
+        recording(tmp_path, "host", check=False) as run,
+    ):
+        for _ in range(before):
+            gputrace.instant("i")
+        for _ in range(spans):
+            with gputrace.span("outer"), gputrace.span("inner"):
+                pass
+    assert run.report["slices"] + run.report["dropped"] == 2 * spans
+    assert run.report["slices"] < 10_000
+
+
 def test_a_span_that_is_not_recorded_is_still_a_span(tmp_path: Path) -> None:
     """Whatever programs do with one, they can do with one beyond the bound, and with one while tracing is off."""
 
@@ -104,7 +122,7 @@ def test_a_span_that_is_not_recorded_is_still_a_span(tmp_path: Path) -> None:
         mock.patch.object(collector.Collector, "start", return_value=False),
         recording(tmp_path, "host", check=False) as run,
     ):
-        while hot.stats().dropped_spans < 1000:  # once was seen to leave room behind it
+        while hot.stats().dropped_spans < 1000:
             with gputrace.span("fills what there is"):
                 pass
         filled = hot.stats().dropped_spans

@@ -190,6 +190,7 @@ void pieces_free(struct piece *first); /* what this process knows of them, not t
 bool ring_define_name(uint32_t id);
 uint64_t rings_bytes(void);
 bool rings_filling(void); /* an eighth of what there may be is in use */
+bool rings_over(void);
 const char *rings_trouble(void); /* why nothing survives a crash, NULL if all is well */
 struct thread_entry *thread_entry_take(uint32_t number, uint32_t tid, struct text name);
 struct open_entry *open_entry_take(void);
@@ -330,7 +331,7 @@ struct thread {
     struct open_call *calls; /* innermost last */
     size_t calls_open, calls_room, calls_waiting;
     int64_t least_call_ns; /* a shorter one is not drawn */
-    uint8_t *at, *end;
+    uint8_t *at, *end, *limit; /* limit: its piece's end; end: how far a record may be put without asking */
     struct piece *newest;
     uint64_t pieces;
     /* the collector's side */

@@ -169,7 +169,7 @@ static struct piece *pop_free(uint32_t units) {
 /* More pieces, `units` of them in one where that is more than one. Called with the lock. */
 static struct piece *grow(uint64_t units, bool beyond_bound) {
     uint64_t more = units > 1 ? units : all_units / 2 > FIRST_GROWTH ? all_units / 2 : FIRST_GROWTH;
-    if (all_units + more > most_units && !beyond_bound) more = units;
+    if (all_units + more > most_units) more = units;
     if ((all_units + more > most_units && !beyond_bound) || region_count == MOST_REGIONS) return NULL;
     uint8_t *base = grow_file(more);
     if (!base) {
@@ -249,6 +249,11 @@ uint64_t rings_bytes(void) {
 
 bool rings_filling(void) {
     return FILLING * used_units > most_units;
+}
+
+/* Is more in use than may be? Ends of spans may go beyond the bound. */
+bool rings_over(void) {
+    return used_units > most_units;
 }
 
 const char *rings_trouble(void) {

@@ -107,7 +107,12 @@ static struct record *place(struct thread *thread, size_t payload, uint32_t *slo
     size_t extra = (payload + SLOT - 1) / SLOT, bytes = (1 + extra) * SLOT;
     if (unlikely(extra > MOST_SLOTS)) return NULL;
     *slots = (uint32_t)extra;
-    if (unlikely((size_t)(thread->end - thread->at) < bytes)) {
+    if (unlikely((size_t)(thread->end - thread->at) < bytes) && (size_t)(thread->limit - thread->at) >= bytes) {
+        /* In a piece that an end took beyond the bound: it is for ends alone, as long as that is so. */
+        bool over = rings_over();
+        if (over && !beyond) return core.wake_needed = core.filling = true, NULL;
+        thread->end = over ? thread->at + bytes : thread->limit;
+    } else if (unlikely((size_t)(thread->end - thread->at) < bytes)) {
         uint32_t units = (uint32_t)((bytes + PIECE_HEAD + PIECE_BYTES - 1) / PIECE_BYTES);
         struct piece *piece = piece_take(PIECE_EDGES, units, thread->number, ++thread->pieces, beyond);
         if (rings_filling()) core.wake_needed = core.filling = true;
@@ -118,12 +123,13 @@ static struct record *place(struct thread *thread, size_t payload, uint32_t *slo
             atomic_store_explicit(&thread->oldest, piece, memory_order_release);
         } else {
             atomic_store_explicit(&before->next, piece, memory_order_release);
-            if (thread->at < thread->end)
+            if (thread->at < thread->limit)
                 atomic_store_explicit(&((struct record *)thread->at)->tag, RECORD_FILL, memory_order_release);
         }
         thread->newest = piece;
         thread->at = piece->base + PIECE_HEAD;
-        thread->end = piece->base + (size_t)piece->units * PIECE_BYTES;
+        thread->limit = piece->base + (size_t)piece->units * PIECE_BYTES;
+        thread->end = rings_over() ? thread->at + bytes : thread->limit;
     }
     return (struct record *)thread->at;
 }
