@@ -156,13 +156,14 @@ def test_names() -> None:
     assert alive.name(0) == "0 (ended since)"
 
 
-LAST = """
+LAST = f"""
 import gputrace, os, subprocess, sys
 null = subprocess.DEVNULL
 with gputrace.span("parent"):
     pass
-subprocess.Popen([sys.executable, *{options}, "-c", {child!r}], stdin=null, stdout=null, stderr=null)
-{then}
+{WRITTEN}
+subprocess.Popen([sys.executable, *{{options}}, "-c", {{child!r}}], stdin=null, stdout=null, stderr=null)
+{{then}}
 """
 UNTIL_STOPPED = "while not os.path.exists('stop'): time.sleep(.01)"
 CHILD = "import gputrace\nwith gputrace.span('child'): pass"

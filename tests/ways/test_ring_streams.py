@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine import Engine, assert_clean, slices
-from tests.hot.twin import TWINS
+from tests.hot.twin import TWINS, environment
 from tests.record.running import recording, run
 
 pytestmark = pytest.mark.skipif("compiled" not in TWINS, reason="the pure twin has no ring")
@@ -46,7 +46,8 @@ def test_nothing_of_the_program_gets_into_the_ring(tmp_path: Path) -> None:
     (tmp_path / "writes.c").write_text(WRITES)
     compiler = shlex.split(os.environ.get("CC", "cc"))
     subprocess.run([*compiler, "-shared", "-fPIC", "-o", "writes.so", "writes.c"], cwd=tmp_path, check=True)
-    done = run(recording("env", f"LD_PRELOAD={tmp_path}/writes.so", sys.executable, "-c", PROGRAM), tmp_path)
+    command = recording("env", f"LD_PRELOAD={tmp_path}/writes.so", sys.executable, "-c", PROGRAM)
+    done = run(command, tmp_path, env=environment("compiled"))
     assert done.returncode == -9, done.stderr
     engine = Engine(tmp_path / "trace.pftrace")
     assert_clean(engine)
