@@ -12,7 +12,9 @@ It knows no trace format and no device. Its files, all private to the user::
     nested       one line a recording that was started inside this one: its output
     N.shard      what process image N wrote, in the output's own format
     N.ring       what process image N has not put into its shard yet, while it runs or if it was killed
-    N.tail       what was drawn of such a ring, for the end of the shard
+    N.tail       what was drawn of such a ring, for the end of the shard; as N.mended and, of kept pieces, N.shard it
+                 lies elsewhere where the trace is put elsewhere
+    N.mended     what is good of a damaged shard
     N.K.kept     what process image N keeps of its last seconds, in pieces that count from 0
     K.asked      when a process asked for what all keep to be written now, for the Kth time
     N.report     what process image N counted
@@ -67,12 +69,14 @@ class ShardFolder:
     tracer's own bound. ``instruments``: the patches that each process applies, as `gputrace.instrument.start` takes
     them. ``options``: what else every process is told, by name; whoever reads one says what it means.
     ``damage`` grows while files are read: what is wrong with a file, by its name, of those that are not as they were
-    written. They are read as if they were not there, or without their damaged lines.
+    written. They are read as if they were not there, or without their damaged lines. ``drawn_in`` is the folder for
+    what is drawn of its files until it is in a trace: this one, unless whoever makes the trace says otherwise.
     """
 
     __slots__ = (
         "damage",
         "device",
+        "drawn_in",
         "exporter",
         "first_number",
         "instruments",
@@ -108,6 +112,7 @@ class ShardFolder:
         self.instruments = list(instruments)
         self.options = dict(options or {})
         self.damage: dict[str, str] = {}
+        self.drawn_in = path
 
     @classmethod
     def create(
@@ -236,9 +241,17 @@ class ShardFolder:
 
     def tail_path(self, number: int) -> str:
         """Where what a killed process left in its ring is written: see `gputrace.record.salvage`."""
-        return f"{self.path}/{number}.tail"
+        return f"{self.drawn_in}/{number}.tail"
+
+    def mended_path(self, number: int) -> str:
+        """Where what is good of a damaged shard is written: see `gputrace.record.mended`."""
+        return f"{self.drawn_in}/{number}.mended"
 
     # The last seconds
+
+    def drawn_path(self, number: int) -> str:
+        """Where what process image ``number`` keeps is drawn: see `gputrace.record.kept`."""
+        return f"{self.drawn_in}/{number}.shard"
 
     def kept_path(self, number: int, index: int) -> str:
         """A piece of what process image ``number`` keeps: see `gputrace.keeping`."""

@@ -30,11 +30,13 @@ from gputrace.model import (
 )
 from gputrace.record.join import join
 from gputrace.record.kept import draw_shards
+from gputrace.record.recording import gather, recover
 from gputrace.record.sizes import LEAST_BYTES
 from gputrace.regions import RECORDED
 from gputrace.shards import ShardFolder
 from gputrace.tracer import load_exporter
 from tests.engine import Engine, assert_clean, counters, slices
+from tests.record.test_salvage import full
 from tests.recorded import EXPORTERS
 
 if TYPE_CHECKING:
@@ -224,6 +226,23 @@ def test_more_than_all_that_may_be_kept_in_one_go(tmp_path: Path, clock: Clock, 
     assert main == "main"
     assert len(found) > 10_000
     assert found == [f"step {n}" for n in range(count - len(found), count)]
+
+
+@everywhere
+def test_a_trace_elsewhere_needs_no_room_where_it_is_kept(
+    tmp_path: Path, clock: Clock, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Recorder(tmp_path / "folder", suffix)
+    program.write(program.thread, begin(clock.now, "main"), end(clock.now + 10))
+    program.keeping.close()
+    full(program.folder.path, monkeypatch)
+    (tmp_path / "elsewhere").mkdir()
+    output = tmp_path / "elsewhere" / f"out{suffix}"
+    assert gather(program.folder.path, str(output)).slices == 1
+    output.unlink()
+    assert recover(program.folder.path, str(output)).slices == 1
+    assert [s.name for s in slices(Engine(output))] == ["main"]
+    assert os.listdir(output.parent) == [output.name]
 
 
 @everywhere

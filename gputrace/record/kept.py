@@ -56,7 +56,7 @@ def draw_shards(folder: ShardFolder, exporter: type[Exporter], running: set[int]
     wanted = _alive_since(from_ns, folder, ends, running)
     found = {}
     for number in ends:
-        with open(folder.shard_path(number), "wb", opener=_private) as file:
+        with open(folder.drawn_path(number), "wb", opener=_private) as file:
             if number in wanted:  # else it is emptied of what an earlier draw may have left
                 found[number] = _draw(folder, number, exporter, from_ns, lambda file=file: file)  # type: ignore[misc]
     return found

@@ -29,7 +29,7 @@ def mend_all(folder: ShardFolder, exporter: type[Exporter], salvaged: dict[int, 
     """Mend what needs it, and say so in ``folder.damage`` and ``salvaged``. Raises OSError."""
     numbers = folder.numbers()
     for number in numbers:
-        path, to = folder.shard_path(number), f"{folder.path}/{number}.mended"
+        path, to = folder.shard_path(number), folder.mended_path(number)
         tail = salvaged.get(number)
         length = os.path.getsize(path) if tail is None else tail.length
         torn = None if tail is not None else partial(_is_torn, path, exporter, length, folder.report(number))

@@ -12,26 +12,26 @@ import stat
 import sys
 
 from gputrace import hostclock, ranks
+from gputrace.counts import Counts
 from gputrace.errors import OutputError, UsageError
 from gputrace.masking import mask
 from gputrace.model import Recording
 from gputrace.record import alive, formats, gitcommit
 from gputrace.record.join import join, remove
 from gputrace.record.mended import mend_all
-from gputrace.record.salvage import salvage_all
+from gputrace.record.salvage import Salvaged, salvage_all
 from gputrace.record.sizes import size_in_bytes
 from gputrace.record.tally import Summary, add_up, counted_anew
 from gputrace.shards import LAUNCHER, RECORDING_FILES, ShardFolder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gputrace.model import Exporter
     from gputrace.record.formats import Format
     from gputrace.record.join import Progress
     from gputrace.record.mended import Mend
-    from gputrace.record.salvage import Salvaged
     from gputrace.record.tally import Drawn, Recount
     from gputrace.textfiles import Value
 
@@ -193,10 +193,11 @@ def gather(path: str, output: str, recount: Recount | None = None, mend: Mend | 
     exporter = formats.load(folder.exporter)
     running = alive.writers(folder)
     try:
-        salvaged, anew = _drawn_now(folder, exporter, running, recount, mend)
-        summary = add_up(folder, running, salvaged, anew)
-        metadata = folder.metadata() | summary.counts() | _numbers(folder)
-        size = join(folder, output, exporter, gzip=False, metadata=metadata, salvaged=salvaged)
+        with _drawn_beside(folder, output):
+            salvaged, anew = _drawn_now(folder, exporter, running, recount, mend)
+            summary = add_up(folder, running, salvaged, anew)
+            metadata = folder.metadata() | summary.counts() | _numbers(folder)
+            size = join(folder, output, exporter, gzip=False, metadata=metadata, salvaged=salvaged)
     except OSError as error:
         raise OutputError(f"cannot write {output}: {error.strerror}") from error
     if not size:
@@ -242,11 +243,12 @@ def _finish(
     try:
         # Before the shards are read: what a process wrote that has ended by now is all there.
         running = alive.writers(folder)
-        salvaged, anew = _drawn_now(folder, exporter, running, recount, mend)
-        summary = add_up(folder, running, salvaged, anew)
-        metadata = folder.metadata() | summary.counts() | _numbers(folder)
-        gzip = format.gzip
-        size = join(folder, output, exporter, gzip=gzip, metadata=metadata, salvaged=salvaged, progress=progress)
+        with _drawn_beside(folder, output):
+            salvaged, anew = _drawn_now(folder, exporter, running, recount, mend)
+            summary = add_up(folder, running, salvaged, anew)
+            metadata = folder.metadata() | summary.counts() | _numbers(folder)
+            gzip = format.gzip
+            size = join(folder, output, exporter, gzip=gzip, metadata=metadata, salvaged=salvaged, progress=progress)
     except Exception as error:  # a third party's exporter may raise anything
         what = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
         if summary is None:  # not even what killed processes left could be drawn, as where the disk is full
@@ -283,16 +285,35 @@ def _finish(
     return summary
 
 
+@contextlib.contextmanager
+def _drawn_beside(folder: ShardFolder, output: str) -> Iterator[None]:
+    """Draw what is drawn of the folder's files beside the output, if that lies elsewhere: their disk may be full."""
+    beside = os.path.dirname(output)
+    if beside == os.path.dirname(folder.path):
+        yield
+        return
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix=".gputrace-merge-", dir=beside, ignore_cleanup_errors=True) as folder.drawn_in:
+        try:
+            yield
+        finally:
+            folder.drawn_in = folder.path
+
+
 def _drawn_now(
     folder: ShardFolder, exporter: type[Exporter], running: set[int], recount: Recount | None, mend: Mend | None
 ) -> tuple[dict[int, Salvaged], Mapping[int, Drawn]]:
     """Draw what no process has drawn itself: what killed ones left, or what all keep of their last seconds; and mend
-    what is damaged. Returns what came of rings, and what was counted, by shard number.
+    what is damaged. Returns what came of it, and what was counted, by shard number.
     """
     if folder.options.get("last_ns"):
         from gputrace.record.kept import draw_shards
 
-        return {}, draw_shards(folder, exporter, running)
+        drawn = draw_shards(folder, exporter, running)
+        paths = {number: folder.drawn_path(number) for number in drawn}
+        found = {number: Salvaged(os.path.getsize(path), 0, Counts(), path=path) for number, path in paths.items()}
+        return {number: shard for number, shard in found.items() if shard.length}, drawn
     salvaged = salvage_all(folder, exporter, running)
     if mend is not None:
         mend_all(folder, exporter, salvaged, mend)

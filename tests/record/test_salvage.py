@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import re
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from gputrace.model import LANE, THREAD, Exporter
 from gputrace.record.join import join
-from gputrace.record.recording import recover
+from gputrace.record.recording import gather, recover
 from gputrace.record.salvage import Salvaged, salvage_all
 from gputrace.tracks import Tracks
 from tests.engine import Engine, assert_clean, counters, slices
@@ -271,6 +272,34 @@ def test_a_recording_that_is_recovered(tmp_path: Path, suffix: str) -> None:
     assert_clean(engine)
     assert [(s.name, s.dur, s.depth) for s in slices(engine)] == [("early", 1, 0), ("across", 3, 0), ("late", 1, 1)]
     assert os.listdir(tmp_path) == [f"out{suffix}"]
+
+
+def full(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file can be made in a folder, as on a full disk."""
+    opened = os.open
+
+    def refused(path: str, flags: int, *rest: Any, **more: Any) -> int:
+        if flags & os.O_CREAT and str(path).startswith(folder):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return opened(path, flags, *rest, **more)
+
+    monkeypatch.setattr(os, "open", refused)
+
+
+@both
+def test_nothing_is_written_beside_the_shards(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a trace that is put elsewhere: their disk may be full, as may be why there is something to salvage."""
+    core = cut_short(tmp_path, load(suffix), suffix)
+    core.folder.write_report(core.number, {"pid": PID, "slices": 2})
+    full(core.folder.path, monkeypatch)
+    (tmp_path / "elsewhere").mkdir()
+    output = tmp_path / "elsewhere" / f"out{suffix}"
+    assert gather(core.folder.path, str(output)).slices == 3
+    assert os.listdir(output.parent) == [output.name]
+    output.unlink()
+    assert recover(core.folder.path, str(output)).slices == 3
+    assert [s.name for s in slices(Engine(output))] == ["early", "across", "late"]
+    assert os.listdir(output.parent) == [output.name]
 
 
 def test_a_format_that_cannot_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,6 +123,24 @@ def test_the_disk_is_full(disk: Disk, tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
+def test_merged_from_a_full_disk_to_another(disk: Disk, tmp_path: Path, suffix: str) -> None:
+    """All were killed there: what has to be drawn of their files finds no room beside them."""
+    program = Program("os.kill(os.getppid(), signal.SIGKILL)\nos.kill(os.getpid(), signal.SIGKILL)")
+    assert program.recorded(tmp_path, f"disk/t{suffix}", *disk.inside).code == -9
+    (shards,) = disk.view.glob(".t.*")
+    with contextlib.suppress(OSError), (disk.view / "filler").open("wb", buffering=0) as filler:
+        while filler.tell() < 4 << 20:
+            filler.write(bytes(4096))
+    assert shutil.disk_usage(disk.view).free == 0
+    before = {path.name for path in tmp_path.iterdir()}
+    recovered = merged(tmp_path, Path("disk") / shards.name, f"t{suffix}", *disk.inside)
+    assert recovered.code == 0, recovered.said
+    assert_holds(tmp_path / f"t{suffix}", open_at_end=True, clean=False)
+    assert {path.name for path in tmp_path.iterdir()} - before == {f"t{suffix}"}
+    assert [each.name for each in disk.view.iterdir()] == ["filler"]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_limit_on_a_file_s_size(tmp_path: Path, suffix: str) -> None:
     limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
     program = Program(limit + IN_VAIN)
