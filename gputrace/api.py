@@ -10,6 +10,7 @@ import sys
 from _thread import RLock
 
 from gputrace import exithook, tracer
+from gputrace.collector import is_at_work
 from gputrace.errors import UsageError
 from gputrace.instrument.registry import choose
 from gputrace.record import recording
@@ -51,6 +52,14 @@ class _Changing:
         _changing = self._before
 
 
+def _refuse_at_work() -> None:
+    if is_at_work():
+        raise UsageError(
+            "a recording can neither start nor stop in a finaliser, or a signal's handler, that interrupts gputrace's"
+            " own work: have it done behind that, by a thread of the program's"
+        )
+
+
 class trace:
     """Record this process: as a context manager, or from ``start()`` to ``stop()``.
 
@@ -89,6 +98,7 @@ class trace:
 
     def start(self) -> trace:
         """Begin to record. Returns itself."""
+        _refuse_at_work()
         with _starting:
             return self._start()
 
@@ -126,7 +136,11 @@ class trace:
         return self
 
     def stop(self) -> Summary:
-        """Write the trace and return what it came to. Calling it again returns the same."""
+        """Write the trace and return what it came to. Calling it again returns the same. Raises `UsageError` if nothing
+        records, and where the program's code runs in the middle of gputrace's own work, as a finaliser may: the
+        recording goes on then, until it is stopped elsewhere or the program ends.
+        """
+        _refuse_at_work()
         with _starting, _Changing():
             return self._stop()
 

@@ -6,7 +6,7 @@ A bare `_thread`, not a `threading.Thread`: the program must not find it among i
 from __future__ import annotations
 
 import os
-from _thread import RLock, allocate_lock, get_native_id, start_new_thread
+from _thread import RLock, allocate_lock, get_ident, get_native_id, start_new_thread
 from time import sleep
 
 from gputrace.fence import let_through
@@ -22,6 +22,25 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
 PERIOD_S: Final = 0.05
+
+_at_work: set[int] = set()
+
+
+class AtWork:
+    """While it is entered, this thread does our own work. A garbage collection may run the program's code in there, and
+    so may a signal: what they ask for must neither begin the same work anew nor wait for its end.
+    """
+
+    def __enter__(self) -> None:
+        _at_work.add(get_ident())
+
+    def __exit__(self, *_: object) -> None:
+        _at_work.discard(get_ident())
+
+
+def is_at_work() -> bool:
+    """Is this thread in the middle of our own work?"""
+    return get_ident() in _at_work
 
 
 class Collector:
@@ -49,20 +68,22 @@ class Collector:
         return self._stopping
 
     def start(self) -> bool:
-        """Start the thread if it does not run. False if no thread can be started (the interpreter is shutting down).
+        """Start the thread if it does not run, and have one that was asked to stop go on. False if no thread can be
+        started (the interpreter is shutting down).
 
         A signal's handler may raise out of any line here: nothing is held or said that the next start could not mend.
         """
-        if self._running:
+        if self._running and not self._stopping:
             return True
         with self._guard:
             if self._running:
+                self._stopping = self._last is not None
                 return True
             self._bell.acquire(blocking=False)
             gone = allocate_lock()
             gone.acquire()
             self._stopping = False
-            self._gone = gone
+            self._gone, self._tid = gone, 0
             self._running = True
             try:
                 start_new_thread(self._run, (gone,))
@@ -88,9 +109,12 @@ class Collector:
             let_through(error)  # else it was rung already
 
     def stop(self, timeout_s: float) -> bool:
-        """Ask the thread to stop and wait until it is gone, for the operating system too. False if it is late."""
+        """Ask the thread to stop and wait until it is gone, for the operating system too. False if it is late.
+
+        Asked for on that very thread, it does nothing: it cannot wait for itself, and goes on when its caller is done.
+        """
         gone = self._gone
-        if not self._running or gone is None:
+        if not self._running or gone is None or get_native_id() == self._tid:
             return True
         self._stopping = True
         self.ring()
@@ -130,7 +154,8 @@ class Collector:
 
         def run_there() -> None:
             _take_no_signals()
-            run()
+            with AtWork():
+                run()
 
         raised: BaseException | None = None
         before, since_ns = moved(), now_ns()
@@ -163,16 +188,26 @@ class Collector:
         self._tid = get_native_id()
         _take_no_signals()
         try:
-            while not self._stopping and gone is self._gone:
-                self._bell.acquire(timeout=self.period_s)
-                if not self._stopping:
-                    self._work()
-            if self._last is not None:
-                self._last()
+            with AtWork():
+                while self._goes_on(gone):
+                    self._bell.acquire(timeout=self.period_s)
+                    if not self._stopping:
+                        self._work()
+                if self._last is not None:
+                    self._last()
         finally:
             if gone is self._gone:
                 self._running = False
             gone.release()
+
+    def _goes_on(self, gone: LockType) -> bool:
+        """Is this thread to go on? If not, `start` is told so in the same breath, and starts another."""
+        with self._guard:
+            if gone is not self._gone:
+                return False
+            if self._stopping and self._last is None:
+                self._running = False
+            return not self._stopping
 
 
 def _take_no_signals() -> None:

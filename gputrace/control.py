@@ -41,7 +41,8 @@ def dump() -> str:
     """Have the last seconds, of all processes of the recording, written now, as ``--last`` keeps them; all goes on.
 
     Returns the file's path: "trace.1.pftrace" for "trace.pftrace", then "trace.2.pftrace"; where `gputrace record`
-    writes it, it is there a moment later. "" where nothing records, or nothing keeps its last seconds. Raises nothing.
+    writes it, it is there a moment later. "" where nothing records, or nothing keeps its last seconds, and where a
+    finaliser calls this in the middle of gputrace's own work: then it is written behind that. Raises nothing.
     """
     running = tracer.current()
     return "" if running is None else running.dump()

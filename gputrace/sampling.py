@@ -104,7 +104,7 @@ class Sampler:
 
     def start(self) -> None:
         """Have the thread run, unless it does."""
-        if self._thread is not None and not self._thread.running:
+        if self._thread is not None and (not self._thread.running or self._thread.hurry()):
             self._cpu = None
             self._thread.start()
 

@@ -12,7 +12,7 @@ from _thread import RLock, get_ident
 from time import sleep
 
 from gputrace import exithook, hostclock, hot, instrument, ranks
-from gputrace.collector import Collector
+from gputrace.collector import AtWork, Collector, is_at_work
 from gputrace.counts import Counts
 from gputrace.errors import UsageError
 from gputrace.fence import let_through
@@ -271,6 +271,8 @@ class Tracer:
 
     def forget(self) -> None:
         """In a forked child: let go of everything that is the parent's, touching neither device nor file."""
+        self._abandoned = self._finished = True  # a cycle that the fork was asked for in goes on behind it
+        self._collector.dismiss()
         self._host.forget()
         for device in self._devices.values():
             device.forget()
@@ -344,7 +346,9 @@ class Tracer:
     def _wake(self) -> None:
         if not self._with_multiprocessing:
             self._flush_with_multiprocessing()
-        if self._collector.running or self._forks or self._broken or _current is not self:
+        if self._forks or self._broken or _current is not self:
+            return
+        if self._collector.running and not self._collector.hurry():
             return
         if self._collector.start():
             self._collector.ring()
@@ -393,8 +397,10 @@ class Tracer:
                 self._break(error)
 
     def write_now(self) -> None:
-        """Write what was handed over so far, on the calling thread. Raises nothing."""
-        with self._cycle_lock:
+        """Write what was handed over so far, on the calling thread; within a cycle, that one does. Raises nothing."""
+        if is_at_work():
+            return
+        with self._cycle_lock, AtWork():
             if not self._finished:
                 try:
                     self._collect(EVERYTHING, _no_hurry)
@@ -403,8 +409,13 @@ class Tracer:
                     self._break(error)
 
     def dump(self) -> str:
-        """Have what is kept of the last seconds written. Returns where to, "" if nothing is. Raises nothing."""
+        """Have what is kept of the last seconds written. Returns where to, "" if nothing is, and from within a cycle,
+        behind which it is done. Raises nothing.
+        """
         if not self._keep_ns or self._broken:
+            return ""
+        if is_at_work():
+            self._ask_for_dump()
             return ""
         self.write_now()
         return self._dump()

@@ -60,3 +60,25 @@ def finish_interrupted(runs: bool) -> None:
     finally:
         sys.setprofile(None)
         assert ends == [1]
+
+
+def test_one_that_is_late_to_stop_goes_on_if_it_is_started_again() -> None:
+    """As a fork does that waited long enough: whoever starts it next finds it running, and would leave it at that."""
+    inside, go, calls = threading.Event(), threading.Event(), []
+
+    def work() -> None:
+        calls.append(1)
+        inside.set()
+        assert go.wait(30)
+
+    collector = Collector(work, period_s=0.001)
+    assert collector.start()
+    assert inside.wait(30)
+    assert not collector.stop(0.001)
+    assert collector.start()
+    inside.clear()
+    go.set()
+    assert inside.wait(30)
+    assert collector.running
+    assert collector.stop(30)
+    assert not collector.running
