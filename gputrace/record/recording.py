@@ -387,6 +387,14 @@ def _is_foreign_link(path: str) -> bool:
 
 def checked_output(output: str) -> str:
     """The output's absolute path, links followed. Raises `OutputError` if a trace cannot be put there."""
+    if "://" in output:
+        from gputrace.remote import is_url, shown
+
+        if is_url(output):
+            raise OutputError(
+                f"cannot write {shown(output)}: a program records itself to a file of this machine. Name a path, and "
+                "copy it there when the recording is over; or let gputrace record -o write it, which takes URLs"
+            )
     try:
         path = os.path.realpath(output)
     except FileNotFoundError:

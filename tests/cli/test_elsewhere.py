@@ -128,3 +128,44 @@ def test_over_a_network_and_with_secrets(tmp_path: Path) -> None:
         assert b"forward" in done.stdout
         assert b"hunter2" not in done.stdout + done.stderr
         assert b"abcdef" not in done.stdout + done.stderr
+
+
+def test_pictures_and_pages_are_brought_to_a_url(memory: Any, gputrace: Any, tmp_path: Path) -> None:
+    for name, arguments in (
+        ("t.svg", ("plot", "memory://run/rank0.pftrace", "-o")),
+        ("t.html", ("summary", "memory://run/rank0.pftrace", "--html")),
+    ):
+        there, here = gputrace(*arguments, f"memory://out/{name}"), gputrace(*arguments, name)
+        assert (there.code, here.code) == (0, 0)
+        assert f"memory://out/{name}" in there.err
+        assert memory.cat(f"/out/{name}") == (tmp_path / name).read_bytes()
+
+
+def test_a_picture_or_page_that_cannot_be_brought_is_kept(memory: Any, gputrace: Any, monkeypatch: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise PermissionError("no")
+
+    monkeypatch.setattr(type(memory), "put_file", full)
+    for name, arguments in (
+        ("t.svg", ("plot", "rank0.pftrace", "-o")),
+        ("t.html", ("summary", "rank0.pftrace", "--html")),
+    ):
+        ran = gputrace(*arguments, f"memory://out/{name}")
+        assert ran.code == 1
+        kept = Path(ran.err.partition("kept: ")[2].partition(";")[0])
+        assert kept.name == name
+        assert kept.stat().st_size
+
+
+@pytest.mark.parametrize("arguments", [("plot", "rank0.pftrace", "-o"), ("summary", "rank0.pftrace", "--html")])
+def test_a_web_server_takes_no_pictures_and_no_pages(memory: Any, gputrace: Any, arguments: Any) -> None:
+    ran = gputrace(*arguments, "https://user:secret@host/t.html")
+    assert ran.code == 2
+    assert "a web server takes no files" in ran.err
+    assert "secret" not in ran.err
+
+
+def test_open_says_to_fetch_a_url_first(gputrace: Any) -> None:
+    ran = gputrace("open", "s3://bucket/t.pftrace", "--no-browser")
+    assert ran.code == 2
+    assert "s3://bucket/t.pftrace: open takes a file of this machine: fetch it" in ran.err
