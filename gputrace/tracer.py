@@ -12,7 +12,7 @@ from _thread import RLock, get_ident
 from time import sleep
 
 from gputrace import exithook, hostclock, hot, instrument, ranks
-from gputrace.collector import AtWork, Collector, is_at_work
+from gputrace.collector import PERIOD_S, AtWork, Collector, is_at_work
 from gputrace.counts import Counts
 from gputrace.errors import UsageError
 from gputrace.fence import let_through
@@ -380,7 +380,11 @@ class Tracer:
 
     def cycle(self) -> None:
         """Write what the program handed over and what the devices reached. Raises nothing."""
+        while not self._cycle_lock.acquire(timeout=PERIOD_S):
+            if self._collector.hurry():
+                return  # whoever has it, in `write_now`, may be waiting for this thread's end, to fork
         with self._cycle_lock:
+            self._cycle_lock.release()
             if self._finished:
                 return
             try:
