@@ -29,7 +29,10 @@ subprocess.run([sys.executable, "-c", {CHILD!r}, "--token", sys.argv[2], url])
 ALL_FILES = """
 import glob, os
 for path in glob.glob(os.environ["GPUTRACE_RECORD"] + "/*"):
-    print(path, oct(os.stat(path).st_mode & 0o777), open(path, "rb").read())
+    try:
+        print(path, oct(os.stat(path).st_mode & 0o777), open(path, "rb").read())
+    except FileNotFoundError:
+        assert path.endswith(".new")  # it has its name by now
 print(oct(os.stat(os.environ["GPUTRACE_RECORD"]).st_mode & 0o777))
 """
 
