@@ -23,6 +23,8 @@ _POLL_S = 0.01
 _YOUNG_S = 5.0
 #: So long after the command, what it has forked becomes the Python that it is to be.
 _EXEC_S = 0.1
+#: An exec takes no longer than this, mostly.
+_LOOK_S = 0.001
 
 
 def writers(folder: ShardFolder) -> set[int]:
@@ -42,27 +44,27 @@ def writers(folder: ShardFolder) -> set[int]:
 
 
 def wait_for_writers(folder: ShardFolder, timeout_s: float) -> list[str]:
-    """Wait until none may write any more, nor is about to, but not longer.
+    """Wait until none may write any more, nor is about to: for those that write not longer than that.
 
     Returns the names of Pythons that were on their way to their first line and ended before it: else nobody tells.
     """
-    now_s = time.monotonic()
-    end_s, exec_s = now_s + timeout_s, now_s + _EXEC_S
+    begun_s = time.monotonic()
     seen: dict[str, str] = {}  # names of Pythons without a shard
     try:
         coming = starting(folder)
         while True:
-            traced = {_process(image) for _, image in folder.writers()}
+            waited_s = time.monotonic() - begun_s
             runs = {process: pid for process, pid in coming.items() if _process(process_image(pid)) == process}
+            traced = {_process(image) for _, image in folder.writers()}  # after that: one that has ended is in it
             # The name it had first: it may be dying while it is looked at again.
-            seen = {process: name(pid) for process, pid in runs.items() if is_python(pid)} | seen
+            seen = {process: name(pid) for process, pid in runs.items() if _is_traced_python(pid)} | seen
             coming = {
                 process: pid
                 for process, pid in runs.items()
-                if process not in traced and (process in seen or time.monotonic() < exec_s)
+                if process not in traced and _may_still_come(pid, waited_s, timeout_s)
             }
-            if (not coming and not writers(folder)) or time.monotonic() > end_s:
-                return [named for process, named in seen.items() if process not in traced and process not in coming]
+            if not coming and (waited_s > timeout_s or not writers(folder)):
+                return [named for process, named in seen.items() if process not in traced and process not in runs]
             time.sleep(_POLL_S)
     except OSError:
         return []  # the folder is gone or cannot be read: whoever reads it next says so
@@ -74,20 +76,24 @@ def starting(folder: ShardFolder) -> dict[str, int]:
     """
     traced = {_process(image) for _, image in folder.writers()}
     found = {_process(image): pid for pid in heirs(folder) if (image := process_image(pid)) and _is_young(image)}
-    return {
-        process: pid
-        for process, pid in found.items()
-        if process not in traced and not isolating_option([os.fsdecode(part) for part in _proc(pid, "cmdline")])
-    }
+    return {process: pid for process, pid in found.items() if process not in traced and not _is_isolated(pid)}
 
 
 def heirs(folder: ShardFolder) -> set[int]:
     """The pids of all processes of ours, other than this one, that have the recording in their environment."""
     wanted = os.fsencode(f"{FOLDER_VARIABLE}={folder.path}")
+    names = os.listdir("/proc") if os.path.isdir("/proc") else []
+    unseen = {int(name) for name in names if name.isdecimal()} - {os.getpid()}
     found = set()
-    for name in os.listdir("/proc") if os.path.isdir("/proc") else []:
-        if name.isdecimal() and int(name) != os.getpid() and wanted in _proc(name, "environ") and process_image(name):
-            found.add(int(name))
+    end_s = time.monotonic() + _EXEC_S
+    while unseen:
+        environments = {pid: _proc(pid, "environ") for pid in unseen}
+        found |= {pid for pid, environment in environments.items() if wanted in environment and process_image(pid)}
+        if time.monotonic() > end_s:
+            break
+        unseen = {pid for pid, environment in environments.items() if environment == [b""] and _may_be_in_exec(pid)}
+        if unseen:
+            time.sleep(_LOOK_S)
     return found
 
 
@@ -111,6 +117,37 @@ def pid_of(image: str) -> int:
 def _process(image: str) -> str:
     """The pid and start in what `process_image` says: exec leaves both."""
     return " ".join(image.split(" ", 2)[:2])
+
+
+def _may_still_come(pid: int, waited_s: float, timeout_s: float) -> bool:
+    """Of a process without a shard: may it yet take one, as the Python it is or that it becomes by exec?"""
+    if is_python(pid):
+        image = process_image(pid)
+        return bool(image) and _is_young(image) and not _is_isolated(pid)
+    # On a busy machine it may not have had its turn.
+    return waited_s < _EXEC_S or (waited_s < timeout_s and _state(pid) in ("R", "D"))
+
+
+def _is_traced_python(pid: int) -> bool:
+    """Will it run our `sitecustomize`? Within exec a process has no arguments to tell by."""
+    return is_python(pid) and _proc(pid, "cmdline") != [b""] and not _is_isolated(pid)
+
+
+def _is_isolated(pid: int) -> bool:
+    """Does a Python leave gputrace out (-I, -E, -S)?"""
+    return isolating_option([os.fsdecode(part) for part in _proc(pid, "cmdline")]) != ""
+
+
+def _state(pid: int) -> str:
+    """A process's state, as ps has it: "R" of one that runs or would; "" if there is none."""
+    stat = b"\0".join(_proc(pid, "stat"))
+    return os.fsdecode(stat[stat.rfind(b")") + 2 :][:1])
+
+
+def _may_be_in_exec(pid: int) -> bool:
+    """Of a process whose environment is empty: on its way through exec it has none for a moment."""
+    image = process_image(pid)
+    return not image.endswith(" ") and bool(image) and _is_young(image)
 
 
 def _is_young(image: str) -> bool:

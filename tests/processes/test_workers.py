@@ -80,7 +80,11 @@ with gputrace.span("rank", rank=rank):
 {WRITTEN}
 if sys.argv[1] == "fails":
     if rank:
+        while not os.path.exists("written"):  # the other has its span, before it is ended for this one's failure
+            time.sleep(0.01)
+        os.unlink("written")
         sys.exit(5)
+    open("written", "w").close()
     time.sleep(60)
 """
 LAUNCHER = """

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -185,6 +188,30 @@ def test_one_that_a_shell_starts_is_too(tmp_path: Path) -> None:
     (tmp_path / "my.py").write_text(CHILD)
     result = run(recording("sh", "-c", f"{PYTHON} my.py & exit 0", output="x.json"), tmp_path)
     assert '"child"' in (tmp_path / "x.json").read_text(), result.stderr
+
+
+def test_one_in_the_midst_of_exec_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process on its way through exec has no environment for a moment, and no arguments."""
+    folder = SimpleNamespace(path="/recording", writers=list)
+    looks = Counter[int]()
+    proc = alive._proc
+
+    def in_exec(pid: int, file: str) -> list[bytes]:
+        looks[pid] += file == "environ"
+        return [b""] if pid == child.pid and file != "stat" and looks[pid] <= 3 else proc(pid, file)
+
+    environment = {**os.environ, "GPUTRACE_RECORD": folder.path}
+    with subprocess.Popen([PYTHON, "-S", "-c", "input()"], stdin=subprocess.PIPE, env=environment) as child:
+        monkeypatch.setattr(alive, "_proc", in_exec)
+        assert alive.heirs(folder) == {child.pid}
+        assert looks[child.pid] == 4
+
+
+def test_one_that_has_no_environment_is_not_looked_at_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = SimpleNamespace(path="/recording", writers=list)
+    monkeypatch.setattr(alive, "_EXEC_S", 0.01)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={}):
+        assert alive.heirs(folder) == set()
 
 
 def test_one_that_runs_on_is_told(tmp_path: Path) -> None:
