@@ -115,14 +115,16 @@ def launches(trace: Path) -> list[Launch]:
     return made
 
 
-def assert_launched(found: list[Launch], expected: list[tuple[str, dict[str, Any], int, int]]) -> None:
+def assert_launched(
+    found: list[Launch], expected: list[tuple[str, dict[str, Any], int, int]], said: str = ""
+) -> None:
     """The slices are those expected, as (name, args, group, ns): windows of one group are on one stream, those of
-    another on another, and each is as long as its kernel, or longer. Group 0: no window.
+    another on another, and each is as long as its kernel, or longer. Group 0: no window. ``said``: what `record` said.
     """
     assert [(each.name, each.args) for each in found] == [(name, args) for name, args, _, _ in expected]
     streams: dict[int, set[str]] = {}
     for each, (_, _, group, ns) in zip(found, expected, strict=True):
-        assert (each.ns is None) == (group == 0), each
+        assert (each.ns is None) == (group == 0), (each, said)
         if each.ns is not None:
             assert each.ns >= 0.95 * ns, each
             streams.setdefault(group, set()).add(each.stream)
@@ -137,4 +139,4 @@ def assert_same_and_launched(
     stdout, stderr, trace = record(path, program, twin)
     assert stdout == plain(path, program)
     assert "does not work" not in stderr
-    assert_launched(launches(trace), expected)
+    assert_launched(launches(trace), expected, stderr)
