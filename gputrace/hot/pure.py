@@ -21,7 +21,7 @@ Every hook is fenced: an exception of ours costs the span, not the program.
 from __future__ import annotations
 
 import sys
-from _thread import _local, get_native_id
+from _thread import _local, get_ident, get_native_id
 from itertools import count, islice
 from sys import _getframe, getrefcount
 
@@ -893,8 +893,25 @@ def _buffer() -> ThreadBuffer:
         return _new_thread()
 
 
+_naming: set[int] = set()  # threads whose names are asked for now
+
+
 def _new_thread() -> ThreadBuffer:
-    buffer = ThreadBuffer(_next_thread(), get_native_id(), thread_name())
+    """What gives the name is the program's, and may itself record: that finds a buffer without a name, which it is
+    given then.
+    """
+    me, name = get_ident(), ""
+    if me not in _naming:
+        try:
+            _naming.add(me)
+            name = thread_name()
+        finally:
+            _naming.discard(me)
+        within: ThreadBuffer | None = getattr(_local_state, "buffer", None)
+        if within is not None:
+            within.name = name
+            return within
+    buffer = ThreadBuffer(_next_thread(), get_native_id(), name)
     _threads.append(buffer)  # first: a buffer in use and not here would never be read
     _local_state.end = _ThreadEnd(buffer)
     _local_state.buffer = buffer

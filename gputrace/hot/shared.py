@@ -77,7 +77,7 @@ def thread_name() -> str:
         return "MainThread"
     try:
         ident = threading.get_ident()
-        return next((str(thread.name) for thread in threading.enumerate() if thread.ident == ident), "")
+        return next((as_name(thread.name) for thread in threading.enumerate() if thread.ident == ident), "")
     except Exception as error:
         let_through(error)
         return ""

@@ -210,7 +210,51 @@ assert (found["again"], found["elsewhere"], found["last"]) == (50, 20, 1), found
 assert (recording.summary.unfinished, recording.summary.out_of_order) == (0, 0), recording.summary
 """
 
-PROGRAMS = {"stream": STREAM, "value": VALUE, "threads": THREADS, "key": KEY, "kind": KIND}
+#: A thread whose name records, whatever it is that asks for the name first, or begins another recording.
+NAME = """
+class Named(threading.Thread):
+    @property
+    def name(self):
+        asked.append(self)
+        before()
+        with gputrace.span("inner"):
+            gputrace.instant("inner instant")
+        gputrace.counter("inner counter", 1)
+        gputrace.window("inner window").close()
+        return "its own"
+
+def span():
+    with gputrace.span("outer"):
+        pass
+
+def nothing():
+    pass
+
+asks = [
+    (nothing, span),
+    (nothing, gputrace.span("outer")(nothing)),
+    (nothing, lambda: gputrace.window("outer").close()),
+    (nothing, lambda: gputrace.instant("outer")),
+    (nothing, lambda: gputrace.counter("outer", 1)),
+    (anew, span),
+]
+sys.setswitchinterval(100)  # a collector that came in between would find the name still missing
+for before, first in asks:
+    asked = []
+    thread = Named(target=lambda: (first(), first(), span()))
+    thread.start()
+    thread.join()
+    assert asked == [thread], len(asked)
+    recordings.pop().stop()
+    drawn_slices = slices(Engine(folder / "t.pftrace"))
+    assert {s.track[1] for s in drawn_slices} == {f"its own {thread.native_id}"}, drawn_slices
+    found = Counter(s.name for s in drawn_slices)
+    assert (found["inner"], found["inner instant"], found["inner window"]) == (1, 1, 1), found
+    assert found["outer"] >= 1, found
+    anew()
+"""
+
+PROGRAMS = {"name": NAME, "stream": STREAM, "value": VALUE, "threads": THREADS, "key": KEY, "kind": KIND}
 
 
 @pytest.mark.parametrize("twin", TWINS)

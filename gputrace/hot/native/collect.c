@@ -157,10 +157,13 @@ static PyObject *take_samples(void) {
 /* Announce a thread's track. */
 static bool open_host(struct collecting *c, struct thread *thread) {
     gil_take(c);
-    PyObject *made = PyObject_CallFunction(open_thread, "IIO", thread->number, thread->tid, thread->name), *home, *open_lane, *keep = NULL;
+    GUARD(); /* it may be given another meanwhile */
+    PyObject *named = Py_NewRef(thread->name), *home, *open_lane, *keep = NULL;
+    UNGUARD();
+    PyObject *made = PyObject_CallFunction(open_thread, "IIO", thread->number, thread->tid, named);
     struct text name;
     if (made && PyArg_ParseTuple(made, "OO", &home, &open_lane) && (thread->home = lane_make(home, 0)) &&
-        text_of(thread->name, &name, &keep)) {
+        text_of(named, &name, &keep)) {
         thread->lanes.open_lane = Py_NewRef(open_lane);
         thread->lanes.thread = thread;
         thread->entry = thread_entry_take(thread->number, thread->tid, name);
@@ -172,6 +175,7 @@ static bool open_host(struct collecting *c, struct thread *thread) {
     }
     Py_XDECREF(keep);
     Py_XDECREF(made);
+    Py_DECREF(named);
     gil_drop(c);
     return thread->lanes.open_lane != NULL;
 }

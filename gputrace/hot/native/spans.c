@@ -55,9 +55,8 @@ static void thread_ended(void *thread) {
     if (atomic_exchange(&((struct thread *)thread)->life, THREAD_ENDED) == THREAD_FORGOTTEN) thread_free(thread);
 }
 
-static struct thread *new_thread(void) {
-    PyObject *name = PyObject_CallNoArgs(helpers.thread_name);
-    if (!name) return NULL;
+/* Takes the name's reference. */
+static struct thread *add_thread(PyObject *name) {
     struct thread *thread = calloc(1, sizeof *thread);
     if (!thread) return Py_DECREF(name), PyErr_NoMemory(), NULL;
     thread->name = name;
@@ -71,6 +70,24 @@ static struct thread *new_thread(void) {
     if (mine && atomic_load(&mine->life) == THREAD_FORGOTTEN) thread_free(mine);
     pthread_setspecific(at_thread_end, thread);
     return mine = thread;
+}
+
+/* What gives the name is the program's, and may itself record: that finds a thread without a name, which it is given then. */
+static struct thread *new_thread(void) {
+    static _Thread_local bool naming;
+    bool within = naming;
+    naming = true;
+    PyObject *name = within ? PyUnicode_FromString("") : PyObject_CallNoArgs(helpers.thread_name);
+    naming = within;
+    if (!name) return NULL;
+    struct thread *thread = thread_known();
+    if (likely(!thread)) return add_thread(name);
+    GUARD();
+    PyObject *before = thread->name;
+    thread->name = name;
+    UNGUARD();
+    Py_DECREF(before);
+    return thread;
 }
 
 struct thread *thread_known(void) {
