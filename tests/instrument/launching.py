@@ -115,9 +115,7 @@ def launches(trace: Path) -> list[Launch]:
     return made
 
 
-def assert_launched(
-    found: list[Launch], expected: list[tuple[str, dict[str, Any], int, int]], said: str = ""
-) -> None:
+def assert_launched(found: list[Launch], expected: list[tuple[str, dict[str, Any], int, int]], said: str = "") -> None:
     """The slices are those expected, as (name, args, group, ns): windows of one group are on one stream, those of
     another on another, and each is as long as its kernel, or longer. Group 0: no window. ``said``: what `record` said.
     """
