@@ -22,6 +22,7 @@ _Static_assert(sizeof(struct piece_head) == PIECE_HEAD, "pieces begin with their
 _Static_assert(sizeof(struct thread_entry) == 128 && sizeof(struct open_entry) == 40, "as the reader has them");
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool begun; /* not between two recordings: a piece that a late thread took then would be gone with the next */
 static char *path;
 static uint64_t most_units, file_units;
 static _Atomic uint64_t all_units, used_units; /* changed with the lock, read without */
@@ -192,6 +193,7 @@ static struct piece *grow(uint64_t units, bool beyond_bound) {
 }
 
 struct piece *piece_take(uint32_t kind, uint32_t units, uint32_t thread, uint64_t sequence, bool beyond_bound) {
+    if (!begun) return NULL;
     pthread_mutex_lock(&lock);
     if (units > 1) units = (units + LONG_STEP - 1) / LONG_STEP * LONG_STEP; /* so that another can use it */
     struct piece *piece = pop_free(units);
@@ -384,13 +386,14 @@ bool rings_start(const char *file, uint64_t most_bytes, struct text name) {
     most_units = most_bytes / PIECE_BYTES;
     process_name.length = name.length < sizeof process_name_bytes ? name.length : (uint32_t)sizeof process_name_bytes;
     memcpy(process_name_bytes, name.bytes, process_name.length);
-    return true;
+    return begun = true;
 }
 
 /* Let go of all memory and leave the file as it is: another process's, or another recording's. No lock is asked for: the
  * thread that held it may have stayed behind in the process this one was forked from. */
 void rings_forget(void) {
     pthread_mutex_init(&lock, NULL);
+    begun = false;
     for (size_t i = 0; i < region_count; i++) munmap(regions[i].base, regions[i].length);
     struct piece *const lists[] = {free_pieces, free_long, threads_pieces, open_pieces};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) pieces_free(lists[i]);
