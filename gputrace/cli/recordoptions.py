@@ -72,6 +72,7 @@ _OPTIONS = (
         metavar="TIME",
         help="Calls at least so long, like 100us, and those in which something else is recorded.",
     ),
+    click.option("--torch-backward/--no-torch-backward", help="Show the backward of each of PyTorch's modules."),
     click.option("--torch-ops/--no-torch-ops", help="Show each of PyTorch's operators, forward and backward."),
     click.option("--delay", metavar="TIME", help="Record from so long after the start on, like 10s."),
     click.option("--duration", metavar="TIME", help="Record for so long, like 30s; the program goes on."),
@@ -150,7 +151,8 @@ class Wanted:
         self.options |= counters_options(params["counters"]) | called
         add, leave_out = (params[name] if settings.rank(context, name) == 3 else () for name in ADDING)
         below = _of_project(context, "instrument"), _of_project(context, "no_instrument")
-        flags = {"python.calls": python, "python.exceptions": python, "torch.ops": params["torch_ops"]}
+        flags = {"python.calls": python, "python.exceptions": python}
+        flags |= {f"torch.{what}": params[f"torch_{what}"] for what in ("backward", "ops")}
         self.instruments = choose([*add, *(name for name in flags if flags[name])], leave_out, below=below)
         self._check_capture()
 

@@ -56,6 +56,7 @@ PATCHES: Final[dict[str, Patch]] = {
         Patch("torch.distributed", "torch.distributed.distributed_c10d", f"{_TORCH}.distributed:distributed"),
         Patch("torch.cuda", "torch", f"{_TORCH}.cuda:cuda"),
         Patch("torch.ranges", "torch", f"{_TORCH}.ranges:ranges"),
+        Patch("torch.backward", "torch", f"{_TORCH}.backward:backward", default=False),
         Patch("torch.ops", "torch", f"{_TORCH}.observer:ops", default=False),
         Patch("torch.copies", "torch", f"{_TORCH}.observer:copies", default=False),
         Patch("triton.launches", "triton", f"{_KERNELS}.triton:launches"),

@@ -10,7 +10,7 @@ from _weakref import ref
 
 from gputrace import hot
 from gputrace.instrument.site import NOTHING
-from gputrace.instrument.torch import prepare, streams
+from gputrace.instrument.torch import backward, prepare, streams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,8 +57,9 @@ def modules(site: Site) -> None:
         if args and is_traced() is None and not has_mode():
             shapes = [shape(value) for value in args if type(value) is tensor or type(value) is parameter]
             if shapes:
-                return hot.span(name, stream, **{"class": kind, "shapes": ", ".join(shapes)})
-        return hot.span(name, stream, **{"class": kind})
+                span = hot.span(name, stream, **{"class": kind, "shapes": ", ".join(shapes)})
+                return backward.of_call(span, name, kind, args, kwargs)
+        return backward.of_call(hot.span(name, stream, **{"class": kind}), name, kind, args, kwargs)
 
     site.swap(torch.nn.Module._wrapped_call_impl, around)
 

@@ -1,4 +1,5 @@
-// Calls Python at both ends of each of torch's operators, forward and backward, on whichever thread runs it.
+// Calls Python at both ends of each of torch's operators, forward and backward, on whichever thread runs it; and where a
+// node of a backward pass begins that lies in another stretch of nodes than the one before.
 //
 // Built against the installed torch by observer.py, which says what it is called with. It includes nothing of Python:
 // what it calls is of the stable ABI, and Python's headers need not be there.
@@ -25,6 +26,7 @@ void Py_IncRef(PyObject *);
 void Py_DecRef(PyObject *);
 void PyErr_Fetch(PyObject **, PyObject **, PyObject **);
 void PyErr_Restore(PyObject *, PyObject *, PyObject *);
+int PyArg_ParseTuple(PyObject *, const char *, ...);
 int Py_AddPendingCall(int (*)(void *), void *);
 }
 
@@ -160,7 +162,64 @@ void end(const at::RecordFunction &, at::ObserverContext *context) {
     Py_DecRef(span->span);
 }
 
+// Called with the thread that made a node, and the node's number there. Never freed, as a watch.
+std::atomic<PyObject *> moved{nullptr};
+std::atomic<unsigned long long> generation{0};
+
+// What Python said last, on this thread: it stays the same between two numbers.
+struct Stretch {
+    unsigned long long generation, thread;
+    long long begin, end;
+};
+thread_local Stretch here{0, 0, 0, 0};
+
+std::unique_ptr<at::ObserverContext> node_begins(const at::RecordFunction &function) {
+    PyObject *call = moved.load(std::memory_order_acquire);
+    long long number = function.seqNr();
+    unsigned long long thread = function.forwardThreadId(), now = generation.load(std::memory_order_acquire);
+    // A gradient's accumulation has no number: it is its neighbour's.
+    if (!call || inside || number < 0 || !thread) return nullptr;
+    if (here.generation == now && here.thread == thread && number >= here.begin && number < here.end) return nullptr;
+    if (!PyGILState_GetThisThreadState()) return nullptr;
+    Held held;
+    here = {now, thread, number, number + 1};
+    PyObject *stretch = PyObject_CallFunction(call, "KL", thread, number);
+    if (!stretch) return nullptr;
+    long long begin, end;
+    if (PyArg_ParseTuple(stretch, "LL", &begin, &end)) {
+        here.begin = begin;
+        here.end = end;
+    } else {
+        PyObject *type, *value, *trace; // None: Python has stopped looking
+        PyErr_Fetch(&type, &value, &trace);
+        Py_DecRef(type);
+        Py_DecRef(value);
+        Py_DecRef(trace);
+    }
+    Py_DecRef(stretch);
+    return nullptr;
+}
+
 } // namespace
+
+extern "C" unsigned long long gputrace_watch_nodes(PyObject *call) {
+    Py_IncRef(call);
+    generation.fetch_add(1);
+    moved.store(call, std::memory_order_release);
+    auto callback = at::RecordFunctionCallback(node_begins);
+    callback.scopes({at::RecordScope::BACKWARD_FUNCTION});
+    return at::addGlobalCallback(callback);
+}
+
+extern "C" void gputrace_stop_nodes(unsigned long long handle) {
+    moved.store(nullptr, std::memory_order_release);
+    at::removeCallback(handle);
+}
+
+extern "C" void gputrace_look_again(void) { generation.fetch_add(1, std::memory_order_acq_rel); }
+
+// What nodes that this thread makes will name it by.
+extern "C" unsigned long long gputrace_thread(void) { return at::RecordFunction::currentThreadId(); }
 
 extern "C" unsigned long long gputrace_observe(PyObject *opened, PyObject *closed, int every) {
     Py_IncRef(opened);

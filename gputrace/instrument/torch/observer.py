@@ -46,13 +46,7 @@ def _observe(site: Site, *, every: bool) -> None:
     global _observed
     torch = site.module
     prepare(site, torch)
-    import ctypes
-
-    library = ctypes.PyDLL(built(torch))
-    library.gputrace_observe.argtypes = [ctypes.py_object, ctypes.py_object, ctypes.c_int]
-    library.gputrace_observe.restype = ctypes.c_ulonglong
-    library.gputrace_stop.argtypes = [ctypes.c_ulonglong]
-    library.gputrace_stop.restype = None
+    library = load(torch)
 
     def opened(
         name: str, device: int, waits: int, copied_bytes: int, source: str, target: str, non_blocking: int
@@ -88,6 +82,25 @@ def _observe(site: Site, *, every: bool) -> None:
         return True
 
     site.undo_with(stop)
+
+
+def load(torch: Any) -> Any:
+    """The callback's library, for ctypes. Raises as `built`."""
+    import ctypes
+
+    library = ctypes.PyDLL(built(torch))
+    number, nothing = ctypes.c_ulonglong, None
+    for name, result, arguments in (
+        ("gputrace_observe", number, (ctypes.py_object, ctypes.py_object, ctypes.c_int)),
+        ("gputrace_stop", nothing, (number,)),
+        ("gputrace_watch_nodes", number, (ctypes.py_object,)),
+        ("gputrace_stop_nodes", nothing, (number,)),
+        ("gputrace_look_again", nothing, ()),
+        ("gputrace_thread", number, ()),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
 
 
 def copy_facts(copied_bytes: int, source: str, target: str, non_blocking: bool) -> dict[str, Any]:

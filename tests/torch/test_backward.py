@@ -1,0 +1,289 @@
+"""`--torch-backward`: whose backward runs when, in a program as without us."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import gputrace
+from gputrace.instrument.torch import backward
+from tests.engine import Engine, Slice, assert_clean, slices
+from tests.recorded import assert_nested, enclosing
+from tests.torch.models import train
+from tests.torch.running import record
+
+INSTRUMENTS = ("torch.modules", "torch.autograd", "torch.backward")
+
+
+def recorded(tmp_path: Path, work: Callable[[], Any], *more: str) -> list[Slice]:
+    """What was drawn; nothing was told."""
+    recording = gputrace.trace(tmp_path / "t.pftrace", "host", instrument=[*INSTRUMENTS, *more])
+    with recording:
+        work()
+    engine = Engine(tmp_path / "t.pftrace")
+    assert_clean(engine)
+    drawn = slices(engine)
+    assert_nested(drawn)
+    assert recording.summary is not None
+    assert recording.summary.told == []
+    assert all(each.dur >= 0 for each in drawn)
+    return drawn
+
+
+def tree(drawn: list[Slice], top: str = "backward") -> list[str]:
+    """What lies inside the slices of one name, in order, each indented by how deep: " (backward)" is left out."""
+    found: list[str] = []
+    for each in drawn:
+        above, depth = each, 0
+        while above.name != top and (parent := enclosing(drawn, above)) is not None:
+            above, depth = parent, depth + 1
+        if depth and above.name == top:
+            name = str(each.name)
+            mine = name.endswith(" (backward)")
+            found.append(f"{'.' * (depth - 1)}{name.removesuffix(' (backward)') if mine else f'[{name}]'}")
+    return found
+
+
+class Twice(nn.Module):
+    """Calls a module twice, with work of its own around."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared = nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.shared(self.shared(x).sin()).cos()
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.reentrant = reentrant
+        self.block = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+    def forward(self, x: Any) -> Any:
+        return checkpoint(self.block, x, use_reentrant=self.reentrant).sin()
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+MLP = ["Sequential", ".Sequential.2", ".Sequential.1", ".Sequential.0"]
+
+
+def test_each_module_in_the_one_that_holds_it(tmp_path: Path) -> None:
+    model = mlp()
+    drawn = recorded(tmp_path, lambda: [model(torch.ones(3, 4)).sum().backward() for _ in range(2)])
+    assert tree(drawn) == MLP * 2
+    kinds = {each.name: each.args["class"] for each in drawn if str(each.name).endswith("(backward)")}
+    assert kinds["Sequential.1 (backward)"] == "ReLU"
+
+
+def test_a_shared_module_shows_each_of_its_calls(tmp_path: Path) -> None:
+    model = Twice()
+    drawn = recorded(tmp_path, lambda: model(torch.ones(3, 4)).sum().backward())
+    assert tree(drawn) == ["Twice", ".Twice.shared", ".Twice.shared"]
+
+
+def test_checkpointing_runs_the_forward_again_inside(tmp_path: Path) -> None:
+    model = Checkpointed(False)
+    drawn = recorded(tmp_path, lambda: model(torch.ones(3, 4)).sum().backward())
+    again = ["..[Checkpointed.block]", "...[Checkpointed.block.0]", "...[Checkpointed.block.1]"]
+    assert [each for each in tree(drawn) if "[" not in each] == [
+        "Checkpointed",
+        ".Checkpointed.block",
+        "..Checkpointed.block.1",
+        "..Checkpointed.block.0",
+    ]
+    assert [each.strip(".") for each in tree(drawn) if "[" in each] == [each.strip(".") for each in again]
+
+
+def test_reentrant_checkpointing_has_a_pass_inside_a_node(tmp_path: Path) -> None:
+    model = Checkpointed(True)
+    x = torch.ones(3, 4, requires_grad=True)
+    drawn = recorded(tmp_path, lambda: model(x).sum().backward())
+    inner = next(each for each in drawn if each.name == "backward" and each.depth)
+    above = enclosing(drawn, inner)
+    assert above is not None
+    assert above.name == "Checkpointed (backward)"
+    inside = [each.name for each in drawn if inner.ts < each.ts < inner.ts + inner.dur]
+    assert inside == [f"Checkpointed.block{path} (backward)" for path in ("", ".1", ".0")]
+
+
+def test_passes_inside_nodes_deeper_than_a_thread_takes(tmp_path: Path) -> None:
+    deepest = 70  # torch goes on in a thread of its own behind 60
+    layer = nn.Linear(2, 2)
+
+    class Deeper(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, depth: int) -> Any:
+            ctx.depth = depth
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            if ctx.depth:
+                with torch.enable_grad():
+                    x = torch.ones(1, 2, requires_grad=True)
+                    layer(Deeper.apply(x, ctx.depth - 1)).sum().backward()
+            return gradients[0], None
+
+    x = torch.ones(1, 2, requires_grad=True)
+    drawn = recorded(tmp_path, lambda: layer(Deeper.apply(x, deepest)).sum().backward())
+    # Python does not know that thread before the first node in Python runs there: one pass has begun by then.
+    assert len([each for each in drawn if each.name == "Linear (backward)"]) == deepest
+    assert len({each.track_id for each in drawn}) > 1
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_backward_on_another_thread_than_its_forward(tmp_path: Path, gone: bool) -> None:
+    model = mlp()
+    losses: list[Any] = []
+
+    def forward() -> None:
+        losses.append(model(torch.ones(3, 4)).sum())
+
+    def on_a_thread(work: Callable[[], Any]) -> None:
+        thread = threading.Thread(target=work, name="other")
+        thread.start()
+        thread.join()
+
+    def work() -> None:
+        if gone:
+            on_a_thread(forward)
+            losses.pop().backward()
+        else:
+            forward()
+            on_a_thread(losses.pop().backward)
+
+    drawn = recorded(tmp_path, work)
+    assert tree(drawn) == MLP
+    on_other = {each.track[-1].startswith("other") for each in drawn if str(each.name).endswith("(backward)")}
+    assert on_other == {not gone}
+
+
+def test_threads_at_once_have_their_own(tmp_path: Path) -> None:
+    models = [nn.Sequential(nn.Linear(4, 4)), nn.ModuleDict({"only": nn.Linear(4, 4)})["only"]]
+    together = threading.Barrier(len(models))
+
+    def train_one(model: nn.Module) -> None:
+        for _ in range(20):
+            loss = model(torch.ones(3, 4)).sum()
+            together.wait()
+            loss.backward()
+
+    def work() -> None:
+        threads = [threading.Thread(target=train_one, args=(model,)) for model in models]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    drawn = recorded(tmp_path, work)
+    assert sorted(tree(drawn)) == sorted(["Sequential", ".Sequential.0", "Linear"] * 20)
+
+
+def test_gradients_of_gradients(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    x = torch.ones(3, 4, requires_grad=True)
+
+    def work() -> None:
+        (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        gradient.square().sum().backward()
+
+    drawn = recorded(tmp_path, work)
+    assert tree(drawn, "autograd.grad") == ["Sequential", ".Sequential.1", ".Sequential.0"]
+    found = tree(drawn)
+    assert found[0] == "Sequential"
+    assert {".Sequential.1", ".Sequential.0"} < set(found)
+
+
+def test_a_backward_that_raises_leaves_nothing_open(tmp_path: Path) -> None:
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            raise LookupError("made to fail")
+
+    class Model(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return Fails.apply(x)
+
+    def work() -> None:
+        model, good = Model(), mlp()
+        with pytest.raises(LookupError):
+            model(torch.ones(1, requires_grad=True)).backward()
+        good(torch.ones(3, 4)).sum().backward()
+
+    drawn = recorded(tmp_path, work)
+    assert tree(drawn) == ["Model", *MLP]
+    assert next(each for each in drawn if each.name == "Model (backward)").args["error"] == "LookupError"
+
+
+def test_operators_lie_in_the_module_that_they_differentiate(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 4))
+    drawn = recorded(tmp_path, lambda: model(torch.ones(3, 4)).sum().backward(), "torch.ops")
+    above = enclosing(drawn, next(each for each in drawn if each.name == "AddmmBackward0"))
+    assert above is not None
+    assert above.name == "Sequential.0 (backward)"
+
+
+def test_what_is_kept_of_a_thread_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backward, "MOST_STRETCHES", 8)
+    model = nn.Sequential(nn.Linear(4, 4))
+    x = torch.ones(3, 4)
+
+    def work() -> None:
+        old = model(x).sum()
+        for _ in range(20):
+            model(x)
+        new = model(x).sum()
+        old.backward()
+        new.backward()
+        assert backward._modules is not None
+        assert len(backward._modules.state().stretches) <= 8
+
+    assert tree(recorded(tmp_path, work)) == ["Sequential", ".Sequential.0"]
+
+
+def test_by_its_option_under_record(tmp_path: Path) -> None:
+    program = tmp_path / "trains.py"
+    program.write_text("import torch\ntorch.nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()\n")
+    _, said = record(tmp_path / "t.pftrace", sys.executable, str(program), options=["--torch-backward"])
+    assert "does not work" not in said
+    assert tree(slices(Engine(tmp_path / "t.pftrace"))) == ["Linear"]
+
+
+@pytest.mark.parametrize("name", ["in-place", "lstm", "transformer", "checkpoint", "checkpoint, re-entrant"])
+def test_models_come_to_the_same(tmp_path: Path, name: str) -> None:
+    expected = train(name, 2)
+    found: list[Any] = []
+    drawn = recorded(tmp_path, lambda: found.append(train(name, 2)))
+    assert found == [expected]
+    assert any(str(each.name).endswith("(backward)") for each in drawn)
+
+
+def test_where_it_cannot_be_built_that_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", "false")
+    recording = gputrace.trace(tmp_path / "t.pftrace", "host", instrument=INSTRUMENTS)
+    with recording:
+        mlp()(torch.ones(3, 4)).sum().backward()
+    assert recording.summary is not None
+    [told] = recording.summary.told
+    assert "torch.backward does not work here" in told
+    drawn = slices(Engine(tmp_path / "t.pftrace"))
+    assert [each.name for each in drawn if str(each.name).endswith("(backward)")] == []
+    assert len(drawn) == 5
