@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -256,6 +258,77 @@ def test_what_is_kept_of_a_thread_has_a_bound(tmp_path: Path, monkeypatch: pytes
         assert len(backward._modules.state().stretches) <= 8
 
     assert tree(recorded(tmp_path, work)) == ["Sequential", ".Sequential.0"]
+
+
+def test_nothing_is_kept_of_a_recording_that_is_over(tmp_path: Path) -> None:
+    kept = []
+
+    def work() -> None:
+        mlp()(torch.ones(3, 4)).sum().backward()
+        kept.append(ref(backward._modules))
+
+    recorded(tmp_path, work)
+    gc.collect()
+    assert [each() for each in kept] == [None]
+
+
+def test_a_pass_that_is_none_of_pythons_shows_nothing_and_leaves_nothing_open(tmp_path: Path) -> None:
+    model = mlp()
+
+    def work() -> None:
+        loss = model(torch.ones(3, 4)).sum()
+        engine = torch.autograd.Variable._execution_engine
+        engine.run_backward((loss,), (torch.ones(()),), False, False, (), allow_unreachable=True, accumulate_grad=True)
+        with gputrace.span("after"):
+            model(torch.ones(3, 4)).sum().backward()
+
+    drawn = recorded(tmp_path, work)
+    assert len([each for each in drawn if str(each.name).endswith("(backward)")]) == len(MLP)
+    assert tree(drawn, "after")[-len(MLP) :] == [f".{each}" for each in MLP]
+
+
+def test_a_fault_ends_it_and_not_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = train("lstm", 1)
+    find = backward.Modules._find
+    calls = []
+
+    def fails_later(modules: Any, *node: int) -> Any:
+        calls.append(node)
+        if len(calls) > 3:
+            raise LookupError("made to fail")
+        return find(modules, *node)
+
+    monkeypatch.setattr(backward.Modules, "_find", fails_later)
+    recording = gputrace.trace(tmp_path / "t.pftrace", "host", instrument=INSTRUMENTS)
+    with recording:
+        assert train("lstm", 1) == expected
+    assert len(calls) == 4
+    assert recording.summary is not None
+    [told] = recording.summary.told
+    assert "torch.backward does not work here" in told
+    engine = Engine(tmp_path / "t.pftrace")
+    assert_clean(engine)
+    assert_nested(slices(engine))
+
+
+def test_what_a_signals_handler_raises_inside_is_the_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = mlp()
+    find = backward.Modules._find
+
+    def interrupted(modules: Any, *node: int) -> Any:
+        monkeypatch.setattr(backward.Modules, "_find", find)
+        raise KeyboardInterrupt
+
+    def work() -> None:
+        monkeypatch.setattr(backward.Modules, "_find", interrupted)
+        with pytest.raises(KeyboardInterrupt), gputrace.span("interrupted"):
+            model(torch.ones(3, 4)).sum().backward()
+        with gputrace.span("after"):
+            model(torch.ones(3, 4)).sum().backward()
+
+    assert tree(recorded(tmp_path, work), "after")[-len(MLP) :] == [f".{each}" for each in MLP]
 
 
 def test_by_its_option_under_record(tmp_path: Path) -> None:

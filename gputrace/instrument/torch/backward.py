@@ -37,9 +37,9 @@ def backward(site: Site) -> None:
     site.swap(torch.autograd.graph._engine_run_backward, lambda *_, **__: _Pass(modules))
     methods = (Modules.moved, Modules.state, Modules.begin_pass, Modules.end_pass, _Call.__enter__, _Call.__exit__)
     if site.on_code is not None:
-        for method in (*methods, Modules.around, _Thread.mark, _Pass.__enter__, _Pass.__exit__):
+        for method in (_moved, *methods, Modules.around, _Thread.mark, _Pass.__enter__, _Pass.__exit__):
             site.on_code(method.__code__, wrapper=False)
-    handle = int(library.gputrace_watch_nodes(modules.moved))
+    handle = int(library.gputrace_watch_nodes(_moved))
     _modules = modules
 
     def stop() -> bool:
@@ -54,6 +54,12 @@ def backward(site: Site) -> None:
 def of_call(span: Any, name: str, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What stands around a call of a module, whose forward's ``span`` this is."""
     return span if _modules is None else _modules.around(span, name, kind, args, kwargs)
+
+
+def _moved(forward_thread: int, number: int) -> tuple[int, int] | None:
+    """What the callback calls. It is never let go of there, and so holds nothing of a recording."""
+    modules = _modules
+    return None if modules is None else modules.moved(forward_thread, number)
 
 
 class _Call:
@@ -162,8 +168,9 @@ class Modules:
             thread = _Thread()
             self._local.alive = alive = _Alive(thread)
             if len(self._threads) >= MOST_THREADS:
-                for key in [key for key, (alive_there, _) in self._threads.items() if alive_there() is None]:
-                    del self._threads[key]
+                for key, (alive_there, _) in list(self._threads.items()):
+                    if alive_there() is None:
+                        self._threads.pop(key, None)
             self._threads[self._name_of_thread()] = ref(alive), thread
         return thread
 
@@ -174,6 +181,8 @@ class Modules:
         """
         if self.site.broken:
             return None
+        if not self._under_way:
+            return 0, _NO_END  # a pass that is none of Python's: nobody would say when it ends
         try:
             begin, call, end = self._find(forward_thread, number)
             self._show(call)
