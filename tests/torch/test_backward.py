@@ -311,9 +311,7 @@ def test_a_fault_ends_it_and_not_the_program(tmp_path: Path, monkeypatch: pytest
     assert_nested(slices(engine))
 
 
-def test_what_a_signals_handler_raises_inside_is_the_programs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_signals_handler_raises_inside_is_the_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = mlp()
     find = backward.Modules._find
 
