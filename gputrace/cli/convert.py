@@ -41,7 +41,7 @@ def command(
     whole, beside one another. Times stay as they are, to the nanosecond; what a format cannot hold is told.
 
     TIME counts from the trace's start: 1.5s, 200ms, 30us. With no unit it is seconds. In NAME, * and ? stand for any
-    text and any letter.
+    text and any letter. Where nothing is of the part that was asked for, OUTPUT is not written and the exit code is 1.
 
     \b
     gputrace convert kineto.json fixed.pftrace
@@ -57,4 +57,4 @@ def command(
             outcome = convert(trace, destination.local, part, table=table, progress=progress)
         there = destination.bring(outcome)
         tell_converted(outcome)
-    return 1 if not there or (strict and outcome.problems) else 0
+    return 1 if not outcome.path or not there or (strict and outcome.problems) else 0

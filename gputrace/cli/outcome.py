@@ -130,9 +130,11 @@ def tell_merged(outcome: Outcome) -> None:
 
 
 def tell_converted(outcome: Outcome) -> None:
-    """Say what a conversion came to: a line for each thing that is not as it was, then one for the file."""
+    """Say what a conversion came to: a line for each thing that is not as it was, then one for the file, if any."""
     for line in (*outcome.problems, *outcome.notes):
         say(line)
+    if not outcome.path:
+        return
     opening = _opening(outcome.path)
     say(f"wrote {_short(outcome.path)}: {_size(outcome.size)}{opening}")
 

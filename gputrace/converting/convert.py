@@ -35,7 +35,7 @@ from gputrace.table.trace import matcher, tracks_like
 from gputrace.table.unmatched import nothing_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gputrace.converting.places import OpenExporter
     from gputrace.model import Exporter
@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 _MOST_EXACT_NS = 1 << 52
 _DRAWN = ("slices", "instants", "counters")
 _BELOW_ZERO = "{path}: its times begin at {ns:,} ns; no format knows any below 0, so they count from there"
+
+
+class _NothingOfIt(Exception):
+    """Nothing of a trace is of the part that was asked for: what there is instead."""
 
 
 class Part:
@@ -82,8 +86,9 @@ def convert(
     """Write the trace in ``path``, or a part of it, to ``output``, in the format that the output's name asks for.
 
     ``path`` may be a URL, as for `gputrace.read`. ``table`` is which of a trace's tables becomes the rows of a Parquet,
-    Arrow or CSV file. Raises `InputError` where ``path`` is no trace, `UsageError` for an output of no known format,
-    and `OutputError`.
+    Arrow or CSV file. Where nothing is of the part nothing is written: the outcome has no path then, and its last
+    problem says what there is instead. Raises `InputError` where ``path`` is no trace, `UsageError` for an output of no
+    known format, and `OutputError`.
     """
     part, limits = part or Part(), limits or Limits()
     outcome = Outcome()
@@ -97,13 +102,17 @@ def convert(
         gzip = format is not None and format.gzip
         with here(path) as path, replacing(real, f"{os.urandom(6).hex()}.converted", gzip=gzip) as write:
             if format is None:
-                tabular.write(_part_of(path, part, limits, outcome), table, suffix, write)
+                tables = (table,) if table in _DRAWN else _held(part)
+                tabular.write(_part_of(path, part, limits, outcome, tables), table, suffix, write)
             elif not part and not (format.suffix != ".pftrace" and _is_perfetto(path, limits)):
                 _pass_on(path, format, write, limits, outcome, real, progress)
             elif _is_perfetto(path, limits) and _stream(Course(path, limits), part, format, write, outcome):
                 pass
             else:
-                _draw(_part_of(path, part, limits, outcome), format, write, outcome)
+                _draw(_part_of(path, part, limits, outcome, _held(part)), format, write, outcome)
+    except _NothingOfIt as nothing:
+        outcome.problems.append(f"{nothing}: {output} is not written")
+        return outcome
     except OSError as error:
         raise OutputError(f"cannot write {output}: {error.strerror or error}") from error
     outcome.path, outcome.size, outcome.merged = real, os.path.getsize(real), [path]
@@ -118,7 +127,8 @@ def _format(output: str) -> formats.Format:
     return format
 
 
-def _part_of(path: str, part: Part, limits: Limits, outcome: Outcome) -> Trace:
+def _part_of(path: str, part: Part, limits: Limits, outcome: Outcome, tables: Sequence[str]) -> Trace:
+    """Raises `_NothingOfIt` if none of ``tables`` holds anything of the part."""
     trace = read(path, limits=limits)
     outcome.problems += [str(problem) for problem in trace.problems]
     if not part:
@@ -130,9 +140,16 @@ def _part_of(path: str, part: Part, limits: Limits, outcome: Outcome) -> Trace:
         start_ns=None if part.start_ns is None else origin + part.start_ns,
         end_ns=None if part.end_ns is None else origin + part.end_ns,
     )
-    if not (len(found.slices) or len(found.instants) or len(found.counters)):
-        outcome.problems.append(nothing_of(trace, part.tracks, part.names, _DRAWN))
+    if not any(len(getattr(found, each)) for each in tables):
+        raise _NothingOfIt(nothing_of(trace, part.tracks, part.names, tables))
     return found
+
+
+def _held(part: Part) -> Sequence[str]:
+    """The tables of which one must hold something of a part, or nothing is of it. Names choose no counters: those are
+    in every part of their tracks and times, and nobody asked for them by name.
+    """
+    return _DRAWN[:2] if part.names else _DRAWN
 
 
 # --- a part -----------------------------------------------------------------------------------------------------------
@@ -165,9 +182,9 @@ def _stream(course: Course, part: Part, format: formats.Format, write: Write, ou
         streaming.write()
     outcome.problems += [str(problem) for problem in course.problems]
     _tell_lost(streaming.arrows_lost, course.path, outcome)
-    if part and not streaming.count:
+    if part and not (streaming.edges or (streaming.samples and not part.names)):
         whole = read(course.path, limits=course.limits)  # what there is instead
-        outcome.problems.append(nothing_of(whole, part.tracks, part.names, _DRAWN))
+        raise _NothingOfIt(nothing_of(whole, part.tracks, part.names, _held(part)))
     return True
 
 

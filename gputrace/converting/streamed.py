@@ -52,8 +52,8 @@ class Streaming:
     """Writes a part: of the tracks by number that are ``wanted``, slices and instants whose name ``is_named``, where
     they overlap the time from ``start_ns`` to ``end_ns``.
 
-    ``count`` is how many edges and samples were written; ``arrows_lost`` how many ends of arrows found no room, or lie
-    in the file far behind the ends that they should lead to.
+    ``edges`` and ``samples`` are how many of each were written; ``arrows_lost`` how many ends of arrows found no room,
+    or lie in the file far behind the ends that they should lead to.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Streaming:
         self._flows: dict[int, tuple[int, int, int, int]] = {}  # number, time, track and piece of the first end, by id
         self._flow_count = self._pieces = 0
         self._links: set[tuple[int, int]] = set()  # tracks that an arrow of this piece leads from and to
-        self.count = self.arrows_lost = 0
+        self.edges = self.samples = self.arrows_lost = 0
 
     def write(self) -> None:
         """Write all of it. Raises `InputError`, and what exporters raise."""
@@ -97,7 +97,7 @@ class Streaming:
     def _put(self, track: int, edges: list[Edge]) -> None:
         if edges:
             self._places.put(track, 0, edges)
-            self.count += len(edges)
+            self.edges += len(edges)
 
     def _write(self, piece: _Piece) -> None:
         self._links.clear()
@@ -113,7 +113,8 @@ class Streaming:
             order = np.flatnonzero(kept)[np.argsort(of[kept], kind="stable")]
             for each, _, at in runs(order, of, np.zeros_like(of)):
                 samples = zip(ts_ns[at].tolist(), value[at].tolist(), strict=True)
-                self._put(each, [(ns, COUNTER, as_int(number), None, 0, 0) for ns, number in samples])
+                self._places.put(each, 0, [(ns, COUNTER, as_int(number), None, 0, 0) for ns, number in samples])
+                self.samples += len(at)
 
     def _in_turn(self, written: dict[int, list[Edge]]) -> list[int]:
         """Tracks, each behind those that arrows lead to it from: of an arrow, the first end that is written is its

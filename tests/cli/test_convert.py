@@ -105,6 +105,7 @@ def test_wrong_calls_and_wrong_files_are_one_line(tmp_path: Path) -> None:
             2,
             "--from is not before --to: nothing lies between them",
         ),
+        (["t.pftrace", "o.json", "--track", "*GPU 7*"], 1, "no track fits '*GPU 7*'; it is "),
         (["t.pftrace", "nowhere/o.json"], 1, "does not exist; make it first"),
     ]:
         exit_code, lines = convert(tmp_path, *arguments)
@@ -121,3 +122,13 @@ def test_strict_is_an_exit_code(tmp_path: Path) -> None:
     assert code == 1
     assert "cut.pftrace: from byte" in lines[0]
     assert convert(tmp_path, "cut.pftrace", "o.json")[0] == 0
+
+
+def test_what_could_not_be_read_is_told_where_nothing_is_of_a_part(tmp_path: Path) -> None:
+    """It may be why."""
+    write_trace(tmp_path / "t.pftrace", Host("h"), program())
+    (tmp_path / "cut.pftrace").write_bytes((tmp_path / "t.pftrace").read_bytes()[:-3])
+    code, lines = convert(tmp_path, "cut.pftrace", "o.json", "--name", "absent")
+    assert (code, len(lines)) == (1, 2)
+    assert "cut.pftrace: from byte" in lines[0]
+    assert "no name fits 'absent'" in lines[1]

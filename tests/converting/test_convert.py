@@ -185,11 +185,34 @@ def test_a_part_is_what_select_gives(tmp_path: Path, source: str, target: str) -
     assert len(gpu.slices) == 9
 
 
-def test_a_part_that_holds_nothing_is_told(tmp_path: Path) -> None:
-    path = two_programs(tmp_path / "t.pftrace")
-    [problem] = convert(str(path), str(tmp_path / "o.json"), Part(tracks=("nothing",))).problems
-    told = "(no track fits 'nothing'; it is 0.000461 s long, with tracks like "
+@pytest.mark.parametrize("source", ["t.pftrace", "t.json"])
+@pytest.mark.parametrize("target", ["o.json.gz", "o.pftrace", "o.csv"])
+@pytest.mark.parametrize(("part", "said"), [(Part(tracks=("nothing",)), "track"), (Part(names=("nothing",)), "name")])
+def test_of_a_part_that_holds_nothing_there_is_no_file(
+    tmp_path: Path, source: str, target: str, part: Part, said: str
+) -> None:
+    """By name nothing but counters is left, which names do not choose."""
+    path, output = two_programs(tmp_path / source), tmp_path / target
+    output.write_bytes(b"of an earlier conversion")
+    outcome = convert(str(path), str(output), part)
+    told = f"(no {said} fits 'nothing'; it is 0.000461 s long, with tracks like "
+    [problem] = outcome.problems
     assert f"nothing in it is of the part that was asked for {told}" in problem
+    assert problem.endswith(f": {output} is not written")
+    assert outcome.path == ""
+    assert output.read_bytes() == b"of an earlier conversion"
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted([source, target])
+
+
+def test_of_a_part_that_a_table_has_no_row_of_there_is_no_file(tmp_path: Path) -> None:
+    """Though other tables have."""
+    path, output = str(two_programs(tmp_path / "t.pftrace")), tmp_path / "o.csv"
+    stream = Part(tracks=("*stream*",))
+    assert convert(path, str(output), stream).path
+    output.unlink()
+    [problem] = convert(path, str(output), stream, table="counters").problems
+    assert "no track fits '*stream*'" in problem
+    assert not output.exists()
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
