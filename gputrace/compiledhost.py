@@ -189,6 +189,11 @@ class CompiledHostTrace:
             setattr(counts, name, state[name])
 
     @property
+    def outlives_a_kill(self) -> bool:
+        """Is what was recorded safe at once?"""
+        return self.trouble is None
+
+    @property
     def trouble(self) -> str | None:
         """Why a kill would lose the newest slices; None if it would not."""
         trouble: str | None = _hot.state()["ring_trouble"]

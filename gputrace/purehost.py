@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 class PureHostTrace:
     """The host's half of one tracer.
 
-    ``trouble`` says why a kill would lose more than this twin may.
+    ``outlives_a_kill`` says whether what was recorded is safe at once, ``trouble`` why a kill would lose more than this
+    twin may.
 
     ``wake()`` makes sure the collector runs; ``pause()`` gives others the GIL between two batches;
     ``thread_ended(number)`` is told of threads that are gone; ``devices()`` are those that own GPU spans.
     """
 
+    outlives_a_kill = False
     trouble: str | None = None
 
     def __init__(

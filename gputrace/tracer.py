@@ -48,7 +48,7 @@ PAUSE_S: Final = 0.0005
 EVERYTHING: Final = 1 << 30
 REPORT_NS: Final = 250_000_000
 # What a report says that is of no use to who reads the trace.
-_NOT_IN_TRACE: Final = ("told", "missed", "shard_bytes")
+_NOT_IN_TRACE: Final = ("told", "missed", "begun", "shard_bytes")
 CLOCKS_NS: Final = 10_000_000_000
 #: How long a clean exit waits for the device, and a fork for the collector.
 EXIT_DEADLINE_S: Final = 10.0
@@ -115,6 +115,7 @@ class Tracer:
         #: Writes a dump by its number and time, where no launcher does.
         self.write_dump: Callable[[int, int], object] | None = None
         self._broken = False
+        self._said_begun = False
         self._finished = False
         self._abandoned = False  # finished, but for what did not answer at the end
         self._interrupted = False
@@ -348,6 +349,9 @@ class Tracer:
             self._flush_with_multiprocessing()
         if self._forks or self._broken or _current is not self:
             return
+        if not (self._said_begun or self._host.outlives_a_kill):
+            self._said_begun = True
+            self._report()  # killed before it wrote anything, nobody else would know that there was something
         if self._collector.running and not self._collector.hurry():
             return
         if self._collector.start():
@@ -595,6 +599,8 @@ class Tracer:
             "worst_uncertainty_ns": counts.worst_error_ns,
             "told": [*self.told, *lost.complaints],
             "missed": self.regions.missed() if self._finished else "",
+            "stopped": int(self._broken),
+            "begun": int(self._said_begun),
             "shard_bytes": 0 if self._file is None else self._file.written,
             "ended": int(self._finished and not self._abandoned),
         }
@@ -603,7 +609,7 @@ class Tracer:
         """Say once why a kill would lose the newest slices, if it would."""
         trouble = self._host.trouble
         if trouble is not None:
-            self.tell(f"if process {self.pid} is killed, its newest slices are lost: {trouble}")
+            self.tell(f"the newest slices of process {self.pid} were not safe from a kill: {trouble}")
 
     def tell(self, message: str) -> None:
         """Say something once: the recording's end prints it. Raises nothing."""

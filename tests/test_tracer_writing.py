@@ -83,6 +83,7 @@ def test_an_exporter_that_raises(tmp_path: Path, where: str, capfd: pytest.Captu
                 gputrace.counter("c", n)
     told = run.report["told"]
     assert told == [f"tracing of process {os.getpid()} stopped: ZeroDivisionError: cannot {where}"]
+    assert run.report["stopped"] == 1
     assert capfd.readouterr().err == ""
     with recording(tmp_path) as again, gputrace.span("a new recording works"):
         pass

@@ -195,23 +195,31 @@ def _clocks_moved(trace: Trace) -> Iterator[Violation]:
 #: By the fact in a recording's own report: what it counts, and what that means.
 _REPORTED = {
     "dropped": (
-        "spans were dropped while it was recorded",
+        "spans dropped while it was recorded",
         "Memory's bound was reached: what the rows show there is too little. A larger --max-size keeps more.",
     ),
     "capture_skipped": (
-        "windows were left out during graph capture",
+        "windows left out during graph capture",
         "Nothing can be recorded inside a capture: their GPU time is that of the graph's replay.",
     ),
     "out_of_order": (
-        "edges came out of order",
+        "edges out of order",
         "They were moved to where the one before them on their row was: durations there are off.",
     ),
     "clock_violations": (
-        "windows were placed before their own launch",
+        "windows placed before their own launch",
         "The device's clock cannot be trusted there; each such window says so.",
     ),
+    "stopped": (
+        "processes that stopped tracing midway",
+        "Their rows end there, though they went on: what `record` said at its end says why.",
+    ),
+    "silent": (
+        "processes that left nothing of what they recorded",
+        "They were killed, or left by os._exit or exec, within moments of their first span.",
+    ),
     "failed": (
-        "windows could not be recorded or read",
+        "windows that could not be recorded or read",
         "The driver refused: their GPU time is missing, and each says why.",
     ),
 }
@@ -224,7 +232,7 @@ def reported(trace: Trace) -> Iterator[Violation]:
     for fact, (what, meaning) in _REPORTED.items():
         count = trace.metadata.get(fact, 0)
         if isinstance(count, int) and count > 0:
-            yield Violation("reported", count, f"{count:,} {what}", meaning)
+            yield Violation("reported", count, f"{what}: {count:,}", meaning)
 
 
 def placed(trace: Trace) -> Iterator[Violation]:

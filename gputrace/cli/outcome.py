@@ -23,6 +23,8 @@ _LONG_JOIN = 32_000_000
 # Edges are moved by a rounding now and then. Beyond this share of the slices, something else is the matter.
 _MANY_MOVED = 0.1
 
+_ABRUPTLY = "ended without cleaning up (killed, os._exit or exec)"
+
 # Formats that Perfetto's UI opens; of another's nothing is known.
 _OPENS_IN_UI = (".pftrace", ".json", ".pftrace.gz", ".json.gz")
 
@@ -35,7 +37,8 @@ def tell(summary: Summary, quiet: bool) -> None:
         return
     least = "at least " if summary.is_lower_bound else ""
     facts = [_size(summary.size), least + _many(summary.slices, "slice"), _many(summary.windows, "GPU window")]
-    if summary.cut_short <= summary.drops_known and not summary.unread:
+    unknown = summary.unread or summary.stopped or summary.unreported
+    if summary.cut_short + summary.silent <= summary.drops_known and not unknown:
         facts.append(f"{summary.dropped:,} dropped")
     elif summary.dropped:  # what a process dropped, only itself can say: killed, it said so up to a moment before
         facts.append(f"at least {summary.dropped:,} dropped")
@@ -49,7 +52,7 @@ def tell(summary: Summary, quiet: bool) -> None:
         facts.append(f"{_many(summary.unfinished, 'slice')} still open")
     if summary.windows:
         facts.append(_placed(summary))
-    cut = f"; {_cut_short(summary)}" if summary.cut_short else ""
+    cut = "".join(f"; {each}" for each in (_cut_short(summary), _silent(summary)) if each)
     opening = _opening(summary.path)
     say(f"wrote {_short(summary.path)}: {', '.join(facts)}{cut}{opening}")
 
@@ -70,6 +73,8 @@ def tell_dumped(path: str, slices: int) -> None:
 
 def _cut_short(summary: Summary) -> str:
     """What became of processes that came to no clean end, as those of a terminated pool never do."""
+    if not summary.cut_short:
+        return ""
     its = "its" if summary.cut_short == 1 else "their"
     if summary.kept < summary.cut_short:
         missing = f"slices of {its} last moments may be missing"
@@ -77,8 +82,16 @@ def _cut_short(summary: Summary) -> str:
         missing = f"all {its} recorded host slices are there, {its} last GPU windows may be missing"
     else:
         missing = f"all {its} recorded host slices are there"
-    ended = "ended without cleaning up (killed, os._exit or exec)"
-    return f"{_many(summary.cut_short, 'process', 'processes')} {ended}: {missing}"
+    return f"{_many(summary.cut_short, 'process', 'processes')} {_ABRUPTLY}: {missing}"
+
+
+def _silent(summary: Summary) -> str:
+    """Of processes that recorded something, and nothing of it is there."""
+    if not summary.silent:
+        return ""
+    its = "its" if summary.silent == 1 else "their"
+    ended = f"{_ABRUPTLY} within moments of {its} first span: none of {its} slices is there"
+    return f"{_many(summary.silent, 'process', 'processes')} {ended}"
 
 
 def _bent(summary: Summary) -> Iterator[str]:

@@ -48,6 +48,7 @@ _COUNTS = (
     "short_calls",
     "clock_violations",
     "unfinished",
+    "stopped",
 )
 
 # Those that can be counted again in what a process wrote.
@@ -67,8 +68,9 @@ class Summary:
     whose slices, windows and unfinished ones were counted in the file, ``drops_known`` those that say in a ring what
     they dropped; ``unreported`` those that could write no more,
     as on a full disk, ``unread`` those whose counts are damaged, ``uncounted`` those of whose files a part is missing
-    and what is left could not be counted; ``silent`` those that left nothing; ``running`` names those that still run,
-    and then the shards are kept in ``folder``. ``unbounded`` counts the windows of which nobody said how far off they
+    and what is left could not be counted; ``silent`` those that recorded something and were over before any of it was
+    written; ``stopped`` those whose tracing failed midway; ``running`` names those that still run, and then the shards
+    are kept in ``folder``. ``unbounded`` counts the windows of which nobody said how far off they
     may be; ``worst_uncertainty_ns`` is of the others. ``damaged``: part of what was recorded cannot be read, or is
     gone. ``told`` are messages, the processes' and ours.
 
@@ -111,13 +113,15 @@ class Summary:
         self.short_calls = 0
         self.clock_violations = 0
         self.unfinished = 0
+        self.stopped = 0
         self.worst_uncertainty_ns = 0
         self.told: list[str] = []
         self.missed: list[str] = []
 
     def counts(self) -> dict[str, int]:
-        """The counts by name, for the trace's own metadata."""
-        return {name: getattr(self, name) for name in _COUNTS}
+        """The counts by name, for the trace's own metadata. One that could write no more has stopped, too."""
+        counts = {name: getattr(self, name) for name in (*_COUNTS, "silent")}
+        return counts | {"stopped": self.stopped + self.unreported}
 
     def __repr__(self) -> str:
         """What is not 0 or empty."""
@@ -126,7 +130,8 @@ class Summary:
     @property
     def is_lower_bound(self) -> bool:
         """Did a process not come to say its last counts, and could not be counted for?"""
-        return bool(self.cut_short > self.recounted or self.unreported or self.uncounted or self.running)
+        lost = self.silent or self.stopped or self.unreported or self.uncounted
+        return bool(self.cut_short > self.recounted or lost or self.running)
 
 
 class Images:
@@ -276,13 +281,12 @@ def _damage(folder: ShardFolder, images: Images) -> Iterator[str]:
 
 def _add_cut_short(summary: Summary, folder: ShardFolder, images: Images, running: set[int]) -> None:
     """Count the processes that neither run nor came to a clean end."""
-    named = {number: f"of {number}" for number in images.sizes} | images.writers
     rings = {number for number in folder.rings() if f"{number}.ring" not in folder.damage}
+    begun = {number for number, report in images.reports.items() if report.get("begun")}
     if folder.options.get("last_ns"):
-        rings = set()  # what one holds beyond the last pieces is not drawn
+        begun |= rings  # what one holds beyond the last pieces is not drawn
+        rings = set()
     failures = folder.failures()
-    # A process may take further numbers and leave them empty.
-    heard = {named[number] for number in (*images.shards, *images.reports) if number in named}
     for number in images.sizes:
         if images.pid(number) in running or images.ended(number):
             continue
@@ -301,7 +305,7 @@ def _add_cut_short(summary: Summary, folder: ShardFolder, images: Images, runnin
             if number in rings:
                 summary.kept += 1
                 _add_dropped(summary, folder.ring_path(number), images.reports.get(number, {}))
-        elif named[number] not in heard:
+        elif number in begun:
             summary.silent += 1
 
 

@@ -111,6 +111,8 @@ PLANTED: dict[str, list[tuple[bytes, int, str]]] = {
         (counted(dropped=12), 12, "dropped"),
         (counted(capture_skipped=3), 3, "capture"),
         (counted(out_of_order=2), 2, "out of order"),
+        (counted(stopped=2), 2, "stopped tracing midway"),
+        (counted(silent=1), 1, "left nothing of what they recorded"),
         (counted(clock_violations=1), 1, "before their own launch"),
         (counted(failed=4), 4, "could not be recorded"),
     ],

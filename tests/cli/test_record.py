@@ -115,14 +115,10 @@ ABRUPT = "ended without cleaning up (killed, os._exit or exec)"
 @pytest.mark.parametrize(
     ("program", "why"),
     [
-        ("import os; os._exit(0)", f"one Python process ended before anything was written: {KILLED}"),
+        ("import os; os._exit(0)", "one Python process ran and opened no span"),
         (
             "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import os; os._exit(0)'])",
-            f"one Python process ended before anything was written: {KILLED}",
-        ),
-        (
-            "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import os; os._exit(0)'])",
-            "one Python process ran and opened no span",
+            "2 Python processes ran and opened no span",
         ),
         ("import os, sys; os.execv(sys.executable, ['python', '-c', 'pass'])", "opened no span"),
         ("import os; open(os.environ['GPUTRACE_RECORD'] + '/notes', 'w').write('1 it broke\\n')", "failed, see above"),

@@ -48,7 +48,7 @@ FULL = {
     "before it grows": "spans(0, 1); fill(); spans(1, 9000)",
     "after it grew": "spans(0, 9000); fill(); spans(9000, 9100)",
 }
-TOLD = "is killed, its newest slices are lost: "
+TOLD = "were not safe from a kill: "
 
 
 def record(folder: Path, program: str, where: list[str], output: str) -> tuple[bytes, str]:
