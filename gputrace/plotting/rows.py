@@ -10,6 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from gputrace.table.columns import Ints
     from gputrace.table.trace import Trace
+    from gputrace.table.tracks import Track
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,15 @@ def rows(trace: Trace, most_deep: int) -> list[Row]:
     found: list[Row] = []
     order = sorted({int(each) for each in block[shown]}, key=lambda id: _place(trace, id))
     several = len({track.pid for track in trace.tracks if track.pid}) > 1
+    pids: dict[str, set[int]] = {}
+    for id in order:
+        pids.setdefault(trace.tracks[id].path[0], set()).add(trace.tracks[id].pid)
     for id in order:
         of_block = np.flatnonzero(shown & (block == id))
         line = np.stack((slices.track_id[of_block], slices.lane[of_block], slices.depth[of_block]), axis=1)
         lines, which = np.unique(line, axis=0, return_inverse=True)
         for k in range(len(lines)):
-            title = _title(trace, id, several) if k == 0 else ""
+            title = _title(trace.tracks[id], several, pids) if k == 0 else ""
             found.append(Row(title, of_block[which.reshape(-1) == k], k == 0))
     return found
 
@@ -50,6 +54,10 @@ def _place(trace: Trace, id: int) -> tuple[object, ...]:
     return (track.rank, track.pid, track.is_gpu, track.order, track.path, id)
 
 
-def _title(trace: Trace, id: int, several_processes: bool) -> str:
-    path = trace.tracks[id].path
-    return " · ".join(path if several_processes or len(path) < 2 else path[1:])
+def _title(track: Track, several_processes: bool, pids: dict[str, set[int]]) -> str:
+    """``pids`` are those of the processes by name: of one name, only they tell which is which."""
+    process, *below = track.path
+    if not several_processes and below:
+        return " · ".join(below)
+    alike = track.pid and len(pids[process]) > 1
+    return " · ".join((f"{process} {track.pid}" if alike else process, *below))

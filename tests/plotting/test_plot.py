@@ -124,6 +124,22 @@ def test_rows_are_threads_then_streams_of_each_process(tmp_path: Path) -> None:
     assert titles == ["eval.py · MainThread", "train.py · MainThread", "train.py · GPU 0 · NVIDIA H200 · stream 7"]
 
 
+def test_processes_of_one_name_are_told_apart_by_pid(tmp_path: Path) -> None:
+    workers = [Script(number, pid, "worker.py") for number, pid in ((1, 70), (2, 71))]
+    other = Script(3, 72, "eval.py")
+    for script in (*workers, other):
+        script.add(script.thread(), (0, SLICE, "x", None, 0, 5))
+    workers[1].add(workers[1].stream(), (0, SLICE, "k", None, 0, 5))
+    titles = [row.title for row in rows(trace(tmp_path, *workers, other), 1)]
+    assert titles == [
+        "worker.py 70 · MainThread",
+        "worker.py 71 · MainThread",
+        "worker.py 71 · GPU 0 · NVIDIA H200 · stream 7",
+        "eval.py · MainThread",
+    ]
+    assert [row.title for row in rows(trace(tmp_path, workers[0]), 1)] == ["MainThread"]
+
+
 def test_the_range_by_a_slice_s_name(tmp_path: Path) -> None:
     read = trace(tmp_path)
     zero = read.start_ns
