@@ -49,6 +49,7 @@ def command(
     GPUTRACE_MAX_SIZE=64MB.
     """
     wanted = Wanted(context)
+    signals = launch.Signals()
     with contextlib.ExitStack() as stack:
         try:
             destination = stack.enter_context(Destination(output))
@@ -61,6 +62,7 @@ def command(
                 instruments=wanted.instruments,
                 options=wanted.options,
                 folder=destination.folder,
+                before_folder=lambda: stack.enter_context(signals),
             )
         except (UsageError, OutputError) as error:
             raise explained(context, error) from None
@@ -69,32 +71,31 @@ def command(
             say(session.renamed)
         if device == "auto" and not quiet:
             say(_chosen(session))
-        exit_code = _run(session, list(arguments), destination, quiet)
+        exit_code = _run(session, list(arguments), signals, destination, quiet)
     return launch.end_as(exit_code)
 
 
-def _run(session: Session, arguments: list[str], destination: Destination, quiet: bool) -> int:
+def _run(session: Session, arguments: list[str], signals: launch.Signals, destination: Destination, quiet: bool) -> int:
     """The command's exit code, or minus the number of the signal that killed it."""
-    with launch.Signals() as signals:
-        try:
-            variables = environment.for_command(environment.as_started(), session.folder.path)
-            running = launch.start(arguments, variables, signals)
-            environment.tell_outer(destination.shown)
-        except BaseException:
-            discard_recording(session)
-            raise
-        if "last_ns" in session.folder.options:
-            dumps = Dumps(session, quiet, _SNAPSHOT_EVERY_S)
-            exit_code = running.wait(dumps.look, dumps.EVERY_S, {signal.SIGUSR2: dumps.ask})
-            dumps.write()
-        else:
-            exit_code = running.wait(session.take_snapshot, _SNAPSHOT_EVERY_S)
-        try:
-            _finish(session, signals, destination, quiet)
-        except GputraceError as error:
-            say(str(error))
-        except KeyboardInterrupt:
-            say(f"interrupted before the trace was written. {session.how_to_recover()}")
+    try:
+        variables = environment.for_command(environment.as_started(), session.folder.path)
+        running = launch.start(arguments, variables, signals)
+        environment.tell_outer(destination.shown)
+    except BaseException:
+        discard_recording(session)
+        raise
+    if "last_ns" in session.folder.options:
+        dumps = Dumps(session, quiet, _SNAPSHOT_EVERY_S)
+        exit_code = running.wait(dumps.look, dumps.EVERY_S, {signal.SIGUSR2: dumps.ask})
+        dumps.write()
+    else:
+        exit_code = running.wait(session.take_snapshot, _SNAPSHOT_EVERY_S)
+    try:
+        _finish(session, signals, destination, quiet)
+    except GputraceError as error:
+        say(str(error))
+    except KeyboardInterrupt:
+        say(f"interrupted before the trace was written. {session.how_to_recover()}")
     return exit_code
 
 

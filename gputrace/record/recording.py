@@ -26,7 +26,7 @@ from gputrace.shards import LAUNCHER, RECORDING_FILES, ShardFolder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gputrace.model import Exporter
     from gputrace.record.formats import Format
@@ -81,6 +81,7 @@ def start_recording(
     instruments: Sequence[str] = (),
     options: Mapping[str, Value] | None = None,
     folder: str = "",
+    before_folder: Callable[[], object] = lambda: None,
 ) -> Session:
     """Make sure the trace can be written, choose the device, and make the shard folder, hidden beside the output.
 
@@ -88,7 +89,8 @@ def start_recording(
     process's command line are masked, unless ``unmasked``. ``max_size``: see `gputrace.trace`.
     ``instruments``: as `gputrace.instrument.registry.choose` returns them; ``options``: see
     `gputrace.shards.ShardFolder`. ``folder`` is where the trace is put if ``output`` names a place elsewhere, to which
-    the caller brings it then. Raises `UsageError` (unknown suffix or device, no size), `OutputError` (the output cannot
+    the caller brings it then. ``before_folder()`` is called right before there is something that a kill would leave.
+    Raises `UsageError` (unknown suffix or device, no size), `OutputError` (the output cannot
     be written), `NoDriver` (``device`` is "cuda" and there is none). Nothing is left behind then.
     """
     from gputrace import devices
@@ -104,6 +106,7 @@ def start_recording(
     ring_bytes = 0 if max_size is None else _ring_bytes(max_size)
 
     recording = Recording(os.urandom(16).hex(), hostclock.now_ns(), hostclock.boottime_offset_ns())
+    before_folder()
     path = _make_folder(output, recording.id)
     try:
         first = rank.first_number if rank else 0

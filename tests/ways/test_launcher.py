@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.record.running import left_behind, wait_for
+from tests.record.running import GPUTRACE, PYTHON, left_behind, recording, run, wait_for
 from tests.record.test_terminal import Terminal
 from tests.ways.program import SUFFIXES, Program, assert_holds, merged
 
@@ -108,3 +108,40 @@ def test_the_terminal_is_closed(tmp_path: Path, suffix: str, heeds: bool) -> Non
     assert closed(program.recording(tmp_path, f"t{suffix}")) == plain
     assert_holds(tmp_path / f"t{suffix}", open_at_end=not heeds, clean=heeds)
     assert left_behind(tmp_path) == []
+
+
+#: `record`, which is sent a signal as it asks the system for its n-th thing since it made the recording's folder.
+SIGNALLED = """
+import os, sys
+number, left = map(int, sys.argv.pop(1).split("/"))
+made = False
+def hook(event, _):
+    global made, left
+    made = made or event == "os.mkdir"
+    if not made or left < 0:
+        return
+    if event == "os.posix_spawn" and left:
+        print("it was over before", flush=True)
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), number)
+sys.addaudithook(hook)
+from gputrace.cli.main import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_record_is_told_to_end_before_the_command_has_begun(tmp_path: Path, number: signal.Signals) -> None:
+    """The command gets the signal, as it would without `record`, and nothing is left behind."""
+    (tmp_path / "signalled.py").write_text(SIGNALLED)
+    command = recording("sleep", "60", output="t.json")[len(GPUTRACE) :]
+    n = 0
+    while True:
+        done = run([PYTHON, "signalled.py", f"{number:d}/{n}", *command], tmp_path)
+        if done.stdout:
+            break
+        assert done.returncode == -number, done.stderr
+        assert os.listdir(tmp_path) == ["signalled.py"]
+        n += 4
+    assert n > 10
