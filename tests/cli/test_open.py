@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import gzip
 import http.server
 import os
 import re
@@ -17,15 +18,19 @@ import ssl
 import subprocess
 import tempfile
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
+from gputrace.exporters.chrome import Chrome
 from gputrace.exporters.perfetto import Perfetto
 
+import gputrace
 from gputrace import webdist
-from gputrace.model import BEGIN, END
+from gputrace.model import BEGIN, END, SLICE
 from tests.chromium import launched
 from tests.exporters.recordings import Script, write
 from tests.record.running import GPUTRACE, run
@@ -165,11 +170,47 @@ def test_a_port_that_is_taken_is_told(trace: Path, port_9001: None) -> None:
         assert told in done.stderr
 
 
+def content_of(kind: str) -> bytes:
+    return {
+        "words": b"nothing of the kind\n",
+        "none": b"",
+        "zstd": b"\x28\xb5\x2f\xfd and so on",
+        "page": b"<!DOCTYPE html><html><body>404</body></html>",
+        "zipped words": gzip.compress(b"nothing of the kind\n"),
+        "zipped none": gzip.compress(b""),
+        "cut zip": gzip.compress(b"nothing of the kind\n")[:9],
+        "other JSON": b'{"name": "package", "version": "1.0"}',
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("words", "is not a trace: neither Perfetto's packets nor Chrome's JSON begin it"),
+        ("none", "is empty"),
+        ("zstd", "is no trace but compressed by zstd: decompress it first"),
+        ("page", "is no trace but a web page"),
+        ("zipped words", "is not a trace: neither"),
+        ("zipped none", "is empty"),
+        ("cut zip", "the gzip stream is cut short"),
+        ("other JSON", 'it is JSON, but holds no "traceEvents"'),
+    ],
+)
+def test_for_what_is_no_trace_nobody_waits(tmp_path: Path, kind: str, told: str) -> None:
+    (tmp_path / "t.pftrace").write_bytes(content_of(kind))
+    done = open_it(tmp_path / "t.pftrace")
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1)
+    assert done.stderr.decode().startswith(f"gputrace: t.pftrace: {told}")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
         (["gone.pftrace"], 1, "gone.pftrace: cannot be read: No such file"),
         (["/dev/null"], 1, "/dev/null: is empty"),
+        (["."], 1, ".: is a folder: give a trace in it"),
+        (["s3://bucket/t.pftrace"], 2, "open takes a file of this machine: fetch it by the storage's tool first"),
+        (["file:///gone.pftrace"], 1, "/gone.pftrace: cannot be read: No such file"),
         (["my trace.pftrace", "--port", "9002"], 2, "--port goes with --offline"),
     ],
 )
@@ -180,21 +221,49 @@ def test_wrong_calls(trace: Path, arguments: list[str], code: int, told: str) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content"),
     [
-        ("notes.txt", b"nothing of the kind\n", "is not a trace: neither"),
-        ("traces.zip", b"PK\x03\x04 and so on", "is no trace but a zip archive"),
+        ("traces.zip", b"PK\x03\x04 and so on"),
+        ("traces.tar", b"a.pftrace".ljust(257, b"\0") + b"ustar\x0000"),
+        ("perf.data", b"PERFILE2 and so on"),
+        ("perf.txt", b"python 41/42 [001] 5.000001: 250000 cycles:\n\t  7f main (/bin/python)\n"),
+        ("ftrace.txt", b"# tracer: nop\n#\n"),
+        ("systrace.html", b"<!DOCTYPE html>\n<html><script>\n# tracer: nop\n"),
+        ("gecko.json", b'{"meta": {"version": 24}, "threads": []}'),
+        ("log.txt", b"07-01 12:30:01.123  1  2 I tag: text\n"),
     ],
 )
-def test_what_gputrace_does_not_know_is_told_and_left_to_the_ui(
-    trace: Path, port_9001: None, name: str, content: bytes, told: str
+def test_what_the_ui_alone_reads_is_told_and_left_to_it(
+    trace: Path, port_9001: None, name: str, content: bytes
 ) -> None:
-    """The UI reads more than gputrace: zip archives of traces, recordings of perf."""
     (trace.parent / name).write_bytes(content)
     done = open_it(trace.with_name(name), "--timeout", "0.1")
-    assert f"{name}: {told}" in done.stderr.decode()
+    assert done.stderr.decode().startswith(f"gputrace: {name}: ")
     assert b"it gets this one as it is" in done.stderr
     assert b"#!/?url=" in done.stdout
+
+
+@pytest.mark.parametrize("suffix", [".pftrace", ".pftrace.gz", ".json", ".json.gz"])
+def test_of_a_trace_that_is_cut_short_the_ui_gets_what_can_be_read(tmp_path: Path, suffix: str) -> None:
+    script = Script()
+    script.add(script.thread(), *((k * 100, SLICE, f"s{k}", None, 0, k * 100 + 50) for k in range(2_000)))
+    whole = write(Chrome if ".json" in suffix else Perfetto, script)
+    whole = gzip.compress(whole) if suffix.endswith(".gz") else whole
+    trace = tmp_path / f"t{suffix}"
+    trace.write_bytes(whole[: len(whole) * 2 // 3])
+    names = set(gputrace.read(trace).slices.names)
+    assert 1_000 < len(names) < 2_000
+    with opening(trace, "--offline", "--port", "0") as (process, url):
+        place = unquote(url.partition("?url=")[2])
+        served = tmp_path / "served"
+        served.write_bytes(urllib.request.urlopen(place, timeout=60).read())
+        assert process.wait(60) == 0
+        told = process.communicate()[1]
+    assert str(trace.name) in told.splitlines()[0]
+    assert "cut short" in told.splitlines()[0]
+    read = gputrace.read(served)
+    assert read.problems == []
+    assert set(read.slices.names) == names
 
 
 def test_the_examples_of_its_help(trace: Path, port_9001: None) -> None:
