@@ -14,34 +14,72 @@ if TYPE_CHECKING:
 
     from gputrace.model import ArgValue
 
-#: Characters kept of a string that was passed, and of one made from something else.
+#: Characters kept of a string that was passed, of one made from something else, and of a name.
 LONGEST_STRING: Final = 4096
 LONGEST_DESCRIPTION: Final = 200
+LONGEST_NAME: Final = 1 << 17
+#: Characters that the args of one slice may have, keys, strings and wide ints together, and `ARG_COST` more for each:
+#: with a name they fit into one record of the compiled twin's ring.
+MOST_ARGS: Final = 1 << 18
+ARG_COST: Final = 16
+#: The arg that says how many others there was no room for.
+LEFT_OUT: Final = "args left out"
 
-_PLAIN = frozenset((int, float, bool))
+_PLAIN = frozenset((float, bool))
+_WIDE: Final = 1 << 63
+#: So many args whose strings are no longer than `LONGEST_STRING` have room whatever they are.
+_FEW: Final = 31
 
 
 def sanitize(args: dict[str, Any]) -> dict[str, ArgValue]:
-    """The args as an exporter may have them. A value whose ``__str__`` fails costs that arg alone. Raises nothing."""
-    for value in args.values():
+    """The args as an exporter may have them. A value whose ``__str__`` fails costs that arg alone, and so does one that
+    there is no room for (`LEFT_OUT`). Raises nothing.
+    """
+    for name, value in args.items():
         kind = type(value)
-        if kind not in _PLAIN and not (kind is str and len(value) <= LONGEST_STRING):
+        if kind is int:
+            if not -_WIDE <= value < _WIDE:
+                break
+        elif kind not in _PLAIN and not (kind is str and len(value) <= LONGEST_STRING):
+            break
+        if type(name) is not str or len(name) > LONGEST_STRING:
             break
     else:
-        return args
+        if len(args) <= _FEW:
+            return args
     safe: dict[str, ArgValue] = {}
+    left, left_out = MOST_ARGS, 0
     for name, value in args.items():
         try:
-            safe[name] = plain(value)
+            made = plain(value)
         except Exception as error:  # a value that cannot say what it is
             let_through(error)
+            continue
+        name = str.__str__(name)  # of a kind of the program's, whose hash and equality may be anything
+        cost = ARG_COST + len(name) + _length(made)
+        if cost > left:
+            left_out += made if name == LEFT_OUT and type(made) is int else 1  # it says how many before it
+            continue
+        left -= cost
+        safe[name] = made
+    if left_out:
+        safe[LEFT_OUT] = left_out
     return safe
+
+
+def _length(value: ArgValue) -> int:
+    """How many characters a value has: a wide int is kept in hexadecimal."""
+    if type(value) is str:
+        return len(value)
+    if type(value) is int and not -_WIDE <= value < _WIDE:
+        return len(hex(value))
+    return 0
 
 
 def plain(value: Any) -> ArgValue:
     """One value as an exporter may have it. Raises what the value's own methods raise."""
     kind = type(value)
-    if kind in _PLAIN:
+    if kind is int or kind in _PLAIN:
         return value  # type: ignore[no-any-return]
     if isinstance(value, str):
         return shorten(str(value), LONGEST_STRING)
@@ -53,7 +91,7 @@ def plain(value: Any) -> ArgValue:
     if isinstance(value, float):
         return float(value)
     if on_device(value):
-        return f"<{kind.__name__} on the device>"
+        return f"<{type_name(value)} on the device>"
     if kind.__module__ == "numpy" and getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         return plain(value.item()) if type(value.item()) is not kind else shorten(str(value), LONGEST_DESCRIPTION)
     return shorten(str(value), LONGEST_DESCRIPTION)
@@ -79,28 +117,36 @@ def shorten(text: str, longest: int) -> str:
 def as_name(name: Any) -> str:
     """A name as exporters may have it, made on the program's own thread."""
     if type(name) is str:
-        return name
+        return name if len(name) <= LONGEST_NAME else shorten(name, LONGEST_NAME)
     try:
         return shorten(str(name), LONGEST_DESCRIPTION)
     except Exception as error:  # whatever the program's object raises
         let_through(error)
-        return f"<{type(name).__name__}>"
+        return f"<{type_name(name)}>"
 
 
 def kind_name(kind: Any) -> str:
     try:
-        return str(kind.__name__)
+        return shorten(str(kind.__name__), LONGEST_DESCRIPTION)
     except Exception as error:  # it was called by hand, with anything
         let_through(error)
         return "error"
 
 
+_name_of_type = type.__dict__["__name__"].__get__
+
+
+def type_name(value: object) -> str:
+    """What the value's type is called, whatever a metaclass of the program's says."""
+    return shorten(_name_of_type(type(value)), LONGEST_DESCRIPTION)
+
+
 def describe(error: object) -> str:
     if type(error) is str:
         return shorten(error, LONGEST_DESCRIPTION)
-    name = type(error).__name__
+    name = type_name(error)
     try:
-        text = str(error)
+        text = str.__str__(str(error))  # which may be of a kind of the program's
     except Exception as raised:  # whatever the program's object raises
         let_through(raised)
         text = ""

@@ -27,7 +27,7 @@ from sys import _getframe, getrefcount
 
 from gputrace.fence import let_through
 from gputrace.hostclock import now_ns
-from gputrace.hot.arguments import as_name, describe, kind_name, sanitize
+from gputrace.hot.arguments import LONGEST_NAME, as_name, describe, kind_name, sanitize
 from gputrace.hot.drain import NEVER_CLOSED
 from gputrace.hot.marks import FailureMark, Instant, Sample
 from gputrace.hot.scope import ENTERS, PLAIN, SUSPENDABLE, find_scope, running_loop, task_scope
@@ -584,7 +584,7 @@ def span(name: Any, /, stream: Any = None, **args: Any) -> Any:
             decorated = decorate_bare(name) if stream is None and not args else None
             return _Dropped(name, stream, args) if decorated is None else decorated
         made = new
-    if type(name) is str:
+    if type(name) is str and len(name) <= LONGEST_NAME:
         made.name = name
     else:
         if stream is None and not args and (decorated := decorate_bare(name)) is not None:

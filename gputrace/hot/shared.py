@@ -10,7 +10,7 @@ from _thread import get_ident
 
 from gputrace.errors import DeviceError
 from gputrace.fence import let_through
-from gputrace.hot.arguments import as_name, describe, on_device
+from gputrace.hot.arguments import LONGEST_DESCRIPTION, as_name, describe, on_device, shorten, type_name
 from gputrace.hot.scope import find_scope
 
 __all__ = ["let_through"]
@@ -117,7 +117,8 @@ def plain_number(name: object, value: Any, stats: Stats) -> int | float | None:
         return int(value) if isinstance(value, int) else float(value)
     except Exception as error:  # whatever the program's object raises
         let_through(error)
-        stats.complain(f"counter {as_name(name)!r} got a {kind.__name__} that is no number: {describe(error)}")
+        named, said = shorten(as_name(name), LONGEST_DESCRIPTION), describe(error)
+        stats.complain(f"counter {named!r} got a {type_name(value)} that is no number: {said}")
         return None
 
 

@@ -254,7 +254,86 @@ for before, first in asks:
     anew()
 """
 
-PROGRAMS = {"name": NAME, "stream": STREAM, "value": VALUE, "threads": THREADS, "key": KEY, "kind": KIND}
+#: A kind of str of which nothing works once it was passed, and types that do not say what they are.
+BROKEN = """
+class Broken(str):
+    over = False
+
+def broken(name):
+    works = getattr(str, name)
+    def method(self, *given):
+        if Broken.over:
+            raise ValueError(name)
+        return works(self, *given)
+    return method
+
+for name in (
+    "__hash__ __eq__ __ne__ __lt__ __len__ __str__ __repr__ __iter__ __getitem__ __contains__ __add__ __mod__ __format__ "
+    "encode replace isascii startswith translate"
+).split():
+    setattr(Broken, name, broken(name))
+
+class Nameless(type):
+    @property
+    def __name__(self):
+        raise ValueError("no name")
+
+class Unknown(metaclass=Nameless):
+    def __str__(self):
+        raise ValueError("no text")
+    __float__ = __str__
+
+class Spoken:
+    def __str__(self):
+        return Broken("spoken")
+
+class Named(threading.Thread):
+    name = Broken("a thread")
+
+def use(stream):
+    names = {Broken(f"key {n}"): Broken("value") for n in range(40)}
+    shared = gputrace.span(Broken("shared"), stream, **names)
+    span, window = gputrace.span(Broken("span"), stream, **names), gputrace.window(Spoken(), stream, **names)
+    gputrace.instant(Broken("instant"), unknown=Unknown(), spoken=Spoken(), **names)
+    gputrace.counter(Broken("counter"), 1, Broken("bytes"))
+    Broken.over = True
+    with span:
+        shared(lambda: None)()
+    try:
+        with shared, shared:
+            raise type("Error", (Exception,), {"__str__": Spoken.__str__})
+    except Exception as error:
+        window.failure(error)
+        gputrace.failure(error)
+    gputrace.failure(Unknown())
+    window.failure(Unknown())
+    window.close()
+    span.__exit__(Unknown(), None, None)
+    gputrace.span(Unknown(), value=Unknown()).__enter__().__exit__(Unknown(), None, None)
+    gputrace.counter(Unknown(), Unknown(), Unknown())
+    tracer.current().write_now()
+    Broken.over = False
+
+use(default_gpu().stream("s"))
+thread = Named(target=use, args=(None,))
+thread.start()
+thread.join()
+recording = recordings[-1]
+found, told = drawn(), recording.summary.told
+assert (found["span"], found["spoken"], found["instant"], found["shared"]) == (3, 3, 2, 9), found
+assert found["<Unknown>"] == 2, found
+assert len(told) == 1 and "got a Unknown that is no number" in told[0], told
+"""
+
+PROGRAMS = {
+    "name": NAME,
+    "broken": BROKEN,
+    "stream": STREAM,
+    "value": VALUE,
+    "threads": THREADS,
+    "key": KEY,
+    "kind": KIND,
+}
 
 
 @pytest.mark.parametrize("twin", TWINS)

@@ -66,9 +66,10 @@ static inline bool room_for_one(void *items, size_t *room, size_t count, size_t 
 
 /* text.c */
 
-enum { MOST_NAMES = 1 << 14, LONGEST_NAME_KEPT = 1024, MOST_ARGS_BYTES = 1 << 18 };
+enum { MOST_NAMES = 1 << 14, LONGEST_NAME_KEPT = 1024 };
+enum { LONGEST_NAME = 1 << 17, MOST_ARGS = 1 << 18, ARG_COST = 16 }; /* characters: see arguments.py */
 enum { ARG_NONE, ARG_BOOL, ARG_INT, ARG_DOUBLE, ARG_TEXT, ARG_WIDE }; /* ARG_WIDE: an int beyond int64, in hexadecimal */
-enum { NAME_INLINE = 0, NAME_ERROR, NAME_ENDED, NAME_GPU, NAME_PLACEMENT, NAME_CLOCK, FIRST_NAME };
+enum { NAME_INLINE = 0, NAME_ERROR, NAME_ENDED, NAME_GPU, NAME_PLACEMENT, NAME_CLOCK, NAME_LEFT_OUT, FIRST_NAME };
 
 /* A name that was met before; never freed. `generation`: of the recording whose ring defines it. */
 struct name {

@@ -355,6 +355,11 @@ static Span *new_span(PyTypeObject *type, PyObject *name, PyObject *const *value
     int64_t id = name_id(span->name);
     if (id < 0) goto failed;
     span->label.id = (uint32_t)id;
+    if (unlikely(!id) && PyUnicode_GetLength(span->name) > LONGEST_NAME) {
+        PyObject *cut = PyObject_CallFunctionObjArgs(helpers.as_name, span->name, NULL);
+        if (!cut) goto failed;
+        replace(&span->name, cut);
+    }
     if (kwnames) {
         bool ok;
         span->args = blob_of_args(values, kwnames, &ok);

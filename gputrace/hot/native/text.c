@@ -27,7 +27,7 @@ static bool name_keep(PyObject *object, struct text text, uint32_t id) {
 }
 
 bool text_start(void) {
-    static const char *const known[] = {NULL, "error", "ended", "gpu", "placement", "clock"};
+    static const char *const known[] = {NULL, "error", "ended", "gpu", "placement", "clock", "args left out"};
     if (!(ids = PyDict_New())) return false;
     for (uint32_t id = 1; id < FIRST_NAME; id++) {
         PyObject *object = PyUnicode_InternFromString(known[id]), *number = PyLong_FromUnsignedLong(id);
@@ -139,7 +139,8 @@ void blob_drop(struct blob *blob) {
 
 struct builder {
     uint8_t *at, *end, *data;
-    bool full;
+    bool full; /* no memory */
+    Py_ssize_t left, key_length, left_out; /* of what arguments may have together; of the present one; for want of room */
     uint8_t here[512];
 };
 
@@ -147,14 +148,24 @@ static void builder_start(struct builder *b) {
     b->data = b->at = b->here;
     b->end = b->here + sizeof b->here;
     b->full = false;
+    b->left = MOST_ARGS;
+    b->left_out = 0;
+}
+
+/* Is there room for one more argument, whose value has so many characters? */
+static bool affords(struct builder *b, Py_ssize_t characters) {
+    Py_ssize_t cost = ARG_COST + b->key_length + characters;
+    if (unlikely(cost > b->left)) return b->left_out++, false;
+    b->left -= cost;
+    return true;
 }
 
 static bool room_for(struct builder *b, size_t bytes) {
     if (likely((size_t)(b->end - b->at) >= bytes)) return true;
     size_t used = (size_t)(b->at - b->data), size = 2 * used + bytes;
-    if (b->full || used + bytes > MOST_ARGS_BYTES) return b->full = true, false;
+    if (b->full) return b->left_out++, false;
     uint8_t *more = b->data == b->here ? malloc(size) : realloc(b->data, size);
-    if (!more) return b->full = true, false;
+    if (!more) return b->left_out++, b->full = true, false;
     if (b->data == b->here) memcpy(more, b->here, used);
     b->data = more;
     b->at = more + used;
@@ -188,6 +199,7 @@ static bool put_head(struct builder *b, int type, struct label key, size_t more)
 static bool put_string(struct builder *b, int type, struct label key, PyObject *string) {
     struct text text;
     PyObject *keep;
+    if (!affords(b, PyUnicode_GetLength(string))) return true;
     if (!text_of(string, &text, &keep)) return false;
     if (put_head(b, type, key, 4 + (size_t)text.length)) put_text(b, text);
     Py_DECREF(keep);
@@ -204,7 +216,8 @@ static bool put_int(struct builder *b, struct label key, PyObject *value) {
         return ok;
     }
     if (integer == -1 && PyErr_Occurred()) return false;
-    if (put_head(b, ARG_INT, key, 8)) put(b, &integer, 8);
+    if (!affords(b, 0)) b->left_out += key.id == NAME_LEFT_OUT ? integer - 1 : 0; /* it says how many before it */
+    else if (put_head(b, ARG_INT, key, 8)) put(b, &integer, 8);
     return true;
 }
 
@@ -217,11 +230,11 @@ static bool put_value(struct builder *b, struct label key, PyObject *value) {
         return put_string(b, ARG_TEXT, key, value);
     if (PyFloat_CheckExact(value)) {
         double real = PyFloat_AsDouble(value);
-        if (put_head(b, ARG_DOUBLE, key, 8)) put(b, &real, 8);
+        if (affords(b, 0) && put_head(b, ARG_DOUBLE, key, 8)) put(b, &real, 8);
         return true;
     }
     if (value == Py_True || value == Py_False) {
-        if (put_head(b, ARG_BOOL, key, 1)) *b->at++ = value == Py_True;
+        if (affords(b, 0) && put_head(b, ARG_BOOL, key, 1)) *b->at++ = value == Py_True;
         return true;
     }
     PyObject *plain = PyObject_CallFunctionObjArgs(helpers.plain, value, NULL);
@@ -244,10 +257,12 @@ struct blob *blob_of_args(PyObject *const *values, PyObject *kwnames, bool *ok) 
         PyObject *key = PyTuple_GetItem(kwnames, i), *keep = NULL;
         int64_t id = name_id(key);
         struct label label = {.id = id > 0 ? (uint32_t)id : 0};
+        b.key_length = PyUnicode_GetLength(key);
         if (id < 0 || (!id && !text_of(key, &label.text, &keep))) *ok = false;
         else *ok = put_value(&b, label, values[i]);
         Py_XDECREF(keep);
     }
+    if (unlikely(b.left_out) && put_head(&b, ARG_INT, (struct label){.id = NAME_LEFT_OUT}, 8)) put(&b, &(int64_t){b.left_out}, 8);
     if (*ok && b.at > b.data && !(blob = blob_make(b.data, (size_t)(b.at - b.data)))) *ok = (PyErr_NoMemory(), false);
     builder_end(&b);
     return blob;
