@@ -268,8 +268,8 @@ def broken(name):
     return method
 
 for name in (
-    "__hash__ __eq__ __ne__ __lt__ __len__ __str__ __repr__ __iter__ __getitem__ __contains__ __add__ __mod__ __format__ "
-    "encode replace isascii startswith translate"
+    "__hash__ __eq__ __ne__ __lt__ __len__ __str__ __repr__ __iter__ __getitem__ __contains__ __add__ __mod__ "
+    "__format__ encode replace isascii startswith translate"
 ).split():
     setattr(Broken, name, broken(name))
 
