@@ -1,4 +1,4 @@
-"""How ranks differ: which is the slowest at each span, and by how much."""
+"""How ranks differ: which is late at each span, and by how much."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gputrace.analysis.statistics import Grouped
+from gputrace.reading.collectives import LEFT_TOGETHER
 
 if TYPE_CHECKING:
     from gputrace.analysis.spans import Spans
@@ -17,25 +18,27 @@ if TYPE_CHECKING:
 class RankSpread:
     """A span that several ranks have: total time by rank in ns, and which rank has the most and the least.
 
-    ``spread`` is how much more the slowest has than the fastest, as a share of what the fastest has; None where that is
-    nothing.
+    ``late`` is the rank that the others lose time by: the one that takes longest, but in what all ranks leave together
+    the one that spends the least, since the others wait there for it to come. ``spread`` is how much more the longest
+    takes than the shortest, as a share of what the shortest takes; None where that is nothing.
     """
 
     side: str
     name: str
     total_ns: dict[int, int]
     median_ns: dict[int, float]
-    slowest: int
-    fastest: int
+    late: int
+    longest: int
+    shortest: int
 
     @property
     def lost_ns(self) -> int:
-        return self.total_ns[self.slowest] - self.total_ns[self.fastest]
+        return self.total_ns[self.longest] - self.total_ns[self.shortest]
 
     @property
     def spread(self) -> float | None:
-        fastest_ns = self.total_ns[self.fastest]
-        return self.lost_ns / fastest_ns if fastest_ns else None
+        shortest_ns = self.total_ns[self.shortest]
+        return self.lost_ns / shortest_ns if shortest_ns else None
 
 
 def rank_spreads(spans: Spans) -> list[RankSpread]:
@@ -65,6 +68,7 @@ def rank_spreads(spans: Spans) -> list[RankSpread]:
             continue
         total = {ranks[k % len(ranks)]: int(totals[k]) for k in at}
         median = {ranks[k % len(ranks)]: float(medians[k]) for k in at}
-        slowest, fastest = max(total, key=total.__getitem__), min(total, key=total.__getitem__)
-        found.append(RankSpread(side, name, total, median, slowest, fastest))
+        longest, shortest = max(total, key=total.__getitem__), min(total, key=total.__getitem__)
+        late = shortest if LEFT_TOGETHER.search(name) else longest
+        found.append(RankSpread(side, name, total, median, late, longest, shortest))
     return sorted(found, key=lambda each: -each.lost_ns)

@@ -178,9 +178,10 @@ def _ranks(summary: Summary, top: int) -> Table:
         ("span", TEXT),
         ("on", TEXT),
         ("ranks", COUNT),
-        ("slowest", TEXT),
+        ("late", TEXT),
+        ("longest on", TEXT),
         ("its total", NS),
-        ("fastest", TEXT),
+        ("shortest on", TEXT),
         ("its total", NS),
         ("spread", SHARE),
     ]
@@ -189,10 +190,11 @@ def _ranks(summary: Summary, top: int) -> Table:
             r.name,
             r.side,
             len(r.total_ns),
-            f"rank {r.slowest}",
-            r.total_ns[r.slowest],
-            f"rank {r.fastest}",
-            r.total_ns[r.fastest],
+            f"rank {r.late}",
+            f"rank {r.longest}",
+            r.total_ns[r.longest],
+            f"rank {r.shortest}",
+            r.total_ns[r.shortest],
             r.spread,
         )
         for r in summary.ranks

@@ -18,6 +18,7 @@ import numpy as np
 from gputrace.merging.plan import Shift
 from gputrace.reading import recognise
 from gputrace.reading.chrome import ChromeReader, time_ns
+from gputrace.reading.collectives import LEFT_TOGETHER
 from gputrace.reading.layout import Events
 from gputrace.reading.packets import packets
 from gputrace.reading.stream import ByteStream, Limits
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from gputrace.merging.plan import Host, Plan, Task
 
     Times = NDArray[np.float64]
-
-#: Names of calls that all ranks leave together. A broadcast or a send is left as soon as one's own part is done.
-USUAL = re.compile(r"barrier|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all", re.IGNORECASE)
 
 LEAST_MATCHES = 4
 #: So many more or fewer may one rank have seen at the start.
@@ -147,7 +145,7 @@ def _refined(shift: Shift, fit: Fit) -> Shift:
 
 def _wanted(patterns: tuple[str, ...]) -> re.Pattern[str]:
     if not patterns:
-        return USUAL
+        return LEFT_TOGETHER
     return re.compile("|".join(f"(?:\\A{fnmatch.translate(pattern)})" for pattern in patterns))
 
 
@@ -205,7 +203,7 @@ def _sequences_with(task: Task, wanted: re.Pattern[str], limits: Limits | None) 
                 which = int(events.which[k])
                 names = batch.data[int(behind[k]) : int(batch.ends[which])]
                 # Lengths and tags lie between the names, so a pattern that is tied to a name's ends is not tried here.
-                if wanted is not USUAL or wanted.search(names.decode("latin-1")):
+                if wanted is not LEFT_TOGETHER or wanted.search(names.decode("latin-1")):
                     found.add(int(events.sequence[which]))
     return found
 

@@ -113,7 +113,7 @@ def test_a_part_of_it(tmp_path: Path, suffix: str) -> None:
     assert (device.busy_ns, device.idle_ns) == (2_300, 20_800 - 2_300)
 
 
-def test_the_slowest_rank(tmp_path: Path) -> None:
+def test_the_late_rank(tmp_path: Path) -> None:
     paths = [
         write_trace(tmp_path / f"{k}.pftrace", Host("node0"), rank(k, slower), number=k)
         for k, slower in enumerate((1.0, 1.5, 1.1))
@@ -123,12 +123,32 @@ def test_the_slowest_rank(tmp_path: Path) -> None:
     for side in ("host", "gpu"):
         each = spread[side, "forward"]
         assert each.total_ns == {0: 10_000, 1: 15_000, 2: 11_000}
-        assert (each.slowest, each.fastest, each.lost_ns, each.spread) == (1, 0, 5_000, 0.5)
+        assert (each.late, each.longest, each.shortest, each.lost_ns, each.spread) == (1, 1, 0, 5_000, 0.5)
         assert each.median_ns == {0: 1_000, 1: 1_500, 2: 1_100}
     assert spread["host", "idle"].lost_ns == 0
     assert [each.name for each in together.ranks[:2]] == ["forward", "forward"]  # the most time apart first
     assert len(together.traces) == 3
     assert summed(paths[0]).ranks == []
+
+
+@pytest.mark.parametrize(
+    "name", ["all_reduce", "barrier", "nccl:all_reduce", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "all_to_all_single"]
+)
+def test_what_all_ranks_leave_together_is_long_where_one_waits_for_the_late_one(tmp_path: Path, name: str) -> None:
+    """Rank 1 computes for 900 ns a step, the others for 400: so they wait for it, until all leave at 1,000."""
+    paths = []
+    for k in range(3):
+        script = Script(k, 100 + k, f"rank {k} · node0 · {100 + k}")
+        thread, busy_ns = script.thread(), 900 if k == 1 else 400
+        for at in range(0, 20_000, 2_000):
+            script.add(thread, (at, SLICE, "forward", None, 0, at + busy_ns))
+            script.add(thread, (at + busy_ns, SLICE, name, None, 0, at + 1_000))
+            script.add(thread, (at + 1_000, SLICE, "broadcast", None, 0, at + 1_000 + k))
+        paths.append(write_trace(tmp_path / f"{k}.pftrace", Host("node0"), script, number=k))
+    spread = {each.name: each for each in summed(*paths).ranks}
+    for each, longest, shortest in ((spread["forward"], 1, 0), (spread[name], 0, 1)):
+        assert (each.late, each.longest, each.shortest, each.lost_ns) == (1, longest, shortest, 5_000)
+    assert spread["broadcast"].late == 2
 
 
 def test_runs_of_one_program_are_summed_up_together(tmp_path: Path) -> None:
