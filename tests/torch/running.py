@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,15 @@ def record(output: Path, *command: str, options: Sequence[str] = (), pure: bool 
 def plain(*command: str) -> str:
     """A command's stdout."""
     return _run(list(command), dict(os.environ))[0]
+
+
+def torchrun(program: Path, ranks: int) -> list[str]:
+    """The command that runs a program on so many ranks of this host."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    words = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-addr", "127.0.0.1"]
+    return [sys.executable, *words, "--master-port", port, str(program)]
 
 
 def _run(words: list[str], environment: dict[str, str]) -> tuple[str, str]:

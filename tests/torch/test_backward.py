@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import json
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,31 @@ import gputrace
 from gputrace.instrument.torch import backward
 from tests.engine import Engine, Slice, assert_clean, slices
 from tests.recorded import assert_nested, enclosing
+from tests.torch import passes
 from tests.torch.models import train
-from tests.torch.running import record
+from tests.torch.running import plain, record, torchrun
+
+DDP = """
+import hashlib
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)), bucket_cap_mb=1e-4)
+torch.manual_seed(dist.get_rank())
+digest = hashlib.sha256()
+for synchronizes in (True, False, True):
+    model.require_backward_grad_sync = synchronizes
+    model(torch.randn(3, 4)).square().mean().backward()
+    for parameter in model.parameters():
+        digest.update(parameter.grad.numpy().tobytes())
+print(f"{dist.get_rank()} {digest.hexdigest()}\\n", end="", flush=True)  # in one piece: the ranks share a pipe
+dist.destroy_process_group()
+"""
 
 INSTRUMENTS = ("torch.modules", "torch.autograd", "torch.backward")
 
@@ -287,6 +312,94 @@ def test_a_pass_that_is_none_of_pythons_shows_nothing_and_leaves_nothing_open(tm
     assert tree(drawn, "after")[-len(MLP) :] == [f".{each}" for each in MLP]
 
 
+def test_by_its_option_under_record(tmp_path: Path) -> None:
+    program = tmp_path / "trains.py"
+    program.write_text("import torch\ntorch.nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()\n")
+    _, said = record(tmp_path / "t.pftrace", sys.executable, str(program), options=["--torch-backward"])
+    assert "does not work" not in said
+    assert tree(slices(Engine(tmp_path / "t.pftrace"))) == ["Linear"]
+
+
+# --- the program comes to the same as without -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["in-place", "lstm", "transformer", "checkpoint", "checkpoint, re-entrant"])
+def test_models_come_to_the_same(tmp_path: Path, name: str) -> None:
+    expected = train(name, 2)
+    found: list[Any] = []
+    drawn = recorded(tmp_path, lambda: found.append(train(name, 2)))
+    assert found == [expected]
+    assert any(str(each.name).endswith("(backward)") for each in drawn)
+
+
+@pytest.mark.parametrize("way", passes.WAYS, ids=lambda way: way.__name__)
+def test_passes_of_every_kind_come_to_the_same(tmp_path: Path, way: Callable[[], Any]) -> None:
+    expected = passes.run(way)
+    found: list[Any] = []
+    drawn = recorded(tmp_path, lambda: found.append(passes.run(way)))
+    assert found == [expected]
+    assert any(str(each.name).endswith("(backward)") for each in drawn)
+
+
+@pytest.mark.timeout(300)
+def test_compiled_models_come_to_the_same_and_show_their_root(tmp_path: Path) -> None:
+    program = [sys.executable, str(Path(__file__).with_name("models.py")), "compiled", "compiled by inductor"]
+    expected = [json.loads(line) for line in plain(*program).splitlines()]
+    said, told = record(tmp_path / "t.pftrace", *program, options=["--torch-backward"])
+    assert [json.loads(line) for line in said.splitlines()] == expected
+    assert [each["breaks"] for each in expected] == [0, 0]
+    assert "does not work" not in told
+    drawn = slices(Engine(tmp_path / "t.pftrace"))
+    assert_nested(drawn)
+    above = [each for each in drawn if each.name == "backward" and each.depth == 0]
+    assert len(above) == 2 * 3
+    shown = tree([each for each in drawn if any(top.ts <= each.ts < top.ts + top.dur for top in above)])
+    assert Counter(shown) == {"OptimizedModule": 2 * 3, ".ConvNet": 3, ".InPlace": 3}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ddp_comes_to_the_same(tmp_path: Path, ranks: int) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(DDP)
+    expected = sorted(plain(*torchrun(program, ranks)).splitlines())
+    said, told = record(tmp_path / "t.pftrace", *torchrun(program, ranks), options=["--torch-backward"])
+    assert len(expected) == ranks
+    assert sorted(said.splitlines()) == expected
+    assert "does not work" not in told
+    engine = Engine(tmp_path / "t.pftrace")
+    assert_clean(engine)
+    drawn = slices(engine)
+    assert_nested(drawn)
+    wrapped = ["DistributedDataParallel", *(f".{each}" for each in MLP)]
+    for rank in range(ranks):
+        own = [each for each in drawn if ranks == 1 or each.track[0].startswith(f"rank {rank} · ")]
+        assert tree(own) == wrapped * 3
+
+
+def test_what_the_program_lets_go_of_is_gone_at_once(tmp_path: Path) -> None:
+    gone: list[Any] = []
+
+    def work() -> None:
+        model = mlp()
+        loss = model(torch.ones(3, 4)).sum()
+        loss.backward()
+        gone.extend([ref(model), ref(model[0]), ref(loss)])
+        del model, loss
+        gone[:] = [each() for each in gone]
+
+    gc.collect()
+    gc.disable()
+    try:
+        recorded(tmp_path, work)
+    finally:
+        gc.enable()
+    assert gone == [None] * 3
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
 def test_a_fault_ends_it_and_not_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = train("lstm", 1)
     find = backward.Modules._find
@@ -327,23 +440,6 @@ def test_what_a_signals_handler_raises_inside_is_the_programs(tmp_path: Path, mo
             model(torch.ones(3, 4)).sum().backward()
 
     assert tree(recorded(tmp_path, work), "after")[-len(MLP) :] == [f".{each}" for each in MLP]
-
-
-def test_by_its_option_under_record(tmp_path: Path) -> None:
-    program = tmp_path / "trains.py"
-    program.write_text("import torch\ntorch.nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()\n")
-    _, said = record(tmp_path / "t.pftrace", sys.executable, str(program), options=["--torch-backward"])
-    assert "does not work" not in said
-    assert tree(slices(Engine(tmp_path / "t.pftrace"))) == ["Linear"]
-
-
-@pytest.mark.parametrize("name", ["in-place", "lstm", "transformer", "checkpoint", "checkpoint, re-entrant"])
-def test_models_come_to_the_same(tmp_path: Path, name: str) -> None:
-    expected = train(name, 2)
-    found: list[Any] = []
-    drawn = recorded(tmp_path, lambda: found.append(train(name, 2)))
-    assert found == [expected]
-    assert any(str(each.name).endswith("(backward)") for each in drawn)
 
 
 def test_where_it_cannot_be_built_that_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import socket
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.engine import Engine, Slice, assert_clean, slices
 from tests.recorded import assert_nested, enclosing
-from tests.torch.running import plain, record
+from tests.torch.running import plain, record, torchrun
 
 PROGRAM = """
 import hashlib
@@ -56,21 +54,13 @@ dist.destroy_process_group()
 """
 
 
-def torchrun(program: Path) -> list[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1"]
-    return [sys.executable, *words, "--master-port", port, str(program)]
-
-
 @pytest.mark.timeout(300)
 def test_two_ranks(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(PROGRAM)
     output = tmp_path / "t.pftrace"
-    expected = sorted(plain(*torchrun(program)).splitlines())
-    said, _ = record(output, *torchrun(program))
+    expected = sorted(plain(*torchrun(program, 2)).splitlines())
+    said, _ = record(output, *torchrun(program, 2))
     assert len(expected) == 2
     assert sorted(said.splitlines()) == expected
     engine = Engine(output)
