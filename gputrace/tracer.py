@@ -16,6 +16,7 @@ from gputrace.collector import PERIOD_S, AtWork, Collector, is_at_work
 from gputrace.counts import Counts
 from gputrace.errors import UsageError
 from gputrace.fence import let_through
+from gputrace.instrument.registry import CALLS_SHOWN, MODULES_SEEN
 from gputrace.masking import mask
 from gputrace.model import Exporter, Process
 from gputrace.regions import STEP, Region, Regions
@@ -48,7 +49,7 @@ PAUSE_S: Final = 0.0005
 EVERYTHING: Final = 1 << 30
 REPORT_NS: Final = 250_000_000
 # What a report says that is of no use to who reads the trace.
-_NOT_IN_TRACE: Final = ("told", "missed", "begun", "shard_bytes")
+_NOT_IN_TRACE: Final = ("told", "missed", "begun", "shard_bytes", CALLS_SHOWN, MODULES_SEEN)
 CLOCKS_NS: Final = 10_000_000_000
 #: How long a clean exit waits for the device, and a fork for the collector.
 EXIT_DEADLINE_S: Final = 10.0
@@ -94,6 +95,7 @@ class Tracer:
         self.number = folder.claim()
         self.counts = Counts()
         self.told: list[str] = []
+        self._facts: dict[str, Any] = {}  # of instruments
         self.pid = os.getpid()
         self._backend: Backend | None = None
         self._devices: dict[int, DeviceTrace] = {}
@@ -178,7 +180,7 @@ class Tracer:
         try:
             self._host.begin(self.resolve)
             _current = self
-            instrument.start(self.folder.instruments, self.tell, self.folder.options, self.regions)
+            instrument.start(self.folder.instruments, self.tell, self.folder.options, self.regions, self._facts)
             self.regions.begin(None if parent is None else parent.regions)
             if self._dumping is not None:
                 self._dumping.install()
@@ -603,6 +605,7 @@ class Tracer:
             "begun": int(self._said_begun),
             "shard_bytes": 0 if self._file is None else self._file.written,
             "ended": int(self._finished and not self._abandoned),
+            **self._facts,
         }
 
     def _tell_trouble(self) -> None:

@@ -28,12 +28,13 @@ def start(
     tell: Callable[[str], None],
     options: Mapping[str, Any] = _NO_OPTIONS,
     regions: Regions | None = None,
+    facts: dict[str, Any] | None = None,
 ) -> None:
     """Apply patches ("name" or "name=number"), now or as soon as the program imports what they wait for.
 
     ``options``: a recording's, by name; a patch says what it reads. ``regions``: what decides which part of the program
-    is recorded, None where nothing does. What goes wrong is told, once a patch. Names that this version has not are
-    left out. Raises nothing.
+    is recorded, None where nothing does. ``facts`` get what a patch has to report, by name. What goes wrong is told,
+    once a patch. Names that this version has not are left out. Raises nothing.
     """
     stop()
     by_module: dict[str, list[tuple[Patch, int | None]]] = {}
@@ -43,7 +44,7 @@ def start(
         if patch is not None:
             by_module.setdefault(patch.module, []).append((patch, int(number) if number.isdecimal() else None))
     for module, patches in by_module.items():
-        finder.when_imported(module, _applier(patches, tell, options, regions))
+        finder.when_imported(module, _applier(patches, tell, options, regions, facts))
 
 
 def stop() -> None:
@@ -58,6 +59,7 @@ def _applier(
     tell: Callable[[str], None],
     options: Mapping[str, Any],
     regions: Regions | None,
+    facts: dict[str, Any] | None,
 ) -> Callable[[Any], None]:
     def apply(module: Any) -> None:
         try:  # here, as most of what starts under a recording imports no framework
@@ -67,7 +69,7 @@ def _applier(
             tell(f"frameworks are not shown: {error}")
             return
         for patch, value in patches:
-            site = Site(patch, module, value, tell, options, regions)
+            site = Site(patch, module, value, tell, options, regions, facts)
             _sites.append(site)
             try:
                 where, _, function = patch.where.partition(":")

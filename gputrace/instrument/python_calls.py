@@ -14,6 +14,7 @@ import sys
 from gputrace import hot
 from gputrace.fence import let_through
 from gputrace.hot.scope import ENTERS
+from gputrace.instrument.registry import CALLS_SHOWN, MODULES_SEEN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ else:
 
 _LIBRARY: Final = os.path.dirname(os.__file__) + os.sep
 _INSTALLED: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+#: So many modules are named where none of those that were called is to be shown.
+_MOST_SEEN: Final = 6
 
 
 class Raised(Exception):
@@ -72,13 +76,18 @@ def calls(site: Site) -> None:
         [glob for glob in str(site.options.get(name, "")).split(",") if glob]
         for name in ("python_include", "python_exclude")
     )
-    wanted = Filter(include, exclude)
+    wanted, own = Filter(include, exclude), Filter([], [])
+    site.facts[CALLS_SHOWN], site.facts[MODULES_SEEN] = 0, []
 
     def choose(frame: FrameType) -> str | None:
         """What a frame's slice is called; None for one that is left out."""
         code, module = frame.f_code, frame.f_globals.get("__name__")
         module = module if type(module) is str else ""
         shown = code.co_name not in ENTERS and wanted(module, code.co_filename)
+        if shown:
+            site.facts[CALLS_SHOWN] = 1
+        elif not site.facts[CALLS_SHOWN] and module.partition(".")[0] not in ("", "gputrace"):
+            _add(site.facts[MODULES_SEEN], module, first=own(module, code.co_filename))
         return f"{module}.{getattr(code, 'co_qualname', code.co_name)}" if shown else None
 
     def fail(error: Exception) -> None:
@@ -94,6 +103,13 @@ def calls(site: Site) -> None:
 
         ends = bytes(opname.index(name) for name in ("RETURN_VALUE", "YIELD_VALUE") if name in opname)
         _profile(site, Calls(choose, fail, depth, least_ns, None, ends, Raised))
+
+
+def _add(seen: list[str], module: str, *, first: bool) -> None:
+    """Those that the program's user knows stand first."""
+    if module not in seen and (first or len(seen) < _MOST_SEEN):
+        seen.insert(0 if first else len(seen), module)
+        del seen[_MOST_SEEN:]
 
 
 def _monitor(site: Site, traced: Calls) -> None:

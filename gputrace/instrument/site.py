@@ -73,12 +73,13 @@ class _Returning:
 
 class Site:
     """Handed to a patch's function, with ``module``, the one it waited for, and ``value``, the number it was given,
-    ``options``, the recording's, and ``regions``, which decides what part of the program is recorded, if anything does.
+    ``options``, the recording's, ``regions``, which decides what part of the program is recorded, if anything does, and
+    ``facts``, into which it may put what the process's report is to say.
 
     What it changes it changes with `swap` and `set`, or notes how to undo with `undo_with`.
     """
 
-    __slots__ = ("_tell", "_undo", "broken", "module", "on_code", "options", "patch", "regions", "value")
+    __slots__ = ("_tell", "_undo", "broken", "facts", "module", "on_code", "options", "patch", "regions", "value")
 
     def __init__(
         self,
@@ -88,12 +89,14 @@ class Site:
         tell: Callable[[str], None],
         options: Mapping[str, Any],
         regions: Regions | None = None,
+        facts: dict[str, Any] | None = None,
     ) -> None:
         self.patch = patch
         self.module = module
         self.value = value
         self.options = options
         self.regions = regions
+        self.facts: dict[str, Any] = {} if facts is None else facts
         self.broken = False
         #: Called with each code put into the program's way, for a framework's compiler; ``wrapper``: it calls the
         #: program's function.

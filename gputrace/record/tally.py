@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from gputrace.errors import InputError
+from gputrace.instrument.registry import CALLS_SHOWN, MODULES_SEEN
 from gputrace.record import alive
 from gputrace.record.join import parts_of
 from gputrace.record.ringfile import dropped
@@ -233,7 +234,7 @@ def add_up(
         summary.out_of_order += tail.counts.out_of_order
     summary.told += [f"tracing did not start in process {note}" for note in folder.notes()]
     summary.failed_to_trace = bool(summary.told)
-    summary.told += [*_lost(folder, salvaged), *_suspends(folder), *summary.missed]
+    summary.told += [*_lost(folder, salvaged), *_suspends(folder), *summary.missed, *_no_calls(folder, images)]
     summary.nested = folder.nested()
     command = folder.metadata().get("command_line")
     summary.command = command if isinstance(command, list) else []
@@ -277,6 +278,20 @@ def _damage(folder: ShardFolder, images: Images) -> Iterator[str]:
         cost = _COST.get(name) or _COST.get(ending, "")
         pid = images.pid(int(number)) if number.isdecimal() else 0
         yield f"{os.path.basename(folder.path)}/{name}{f' (process {pid})' if pid else ''} {what}: {cost}"
+
+
+def _no_calls(folder: ShardFolder, images: Images) -> Iterator[str]:
+    """A line where calls of Python's functions were asked for, some were made, and none was of those to show."""
+    reports = images.reports.values()
+    seen: dict[str, None] = {}
+    for report in reports:
+        modules = report.get(MODULES_SEEN)
+        seen |= dict.fromkeys(modules if isinstance(modules, list) else [])
+    if not seen or any(report.get(CALLS_SHOWN) for report in reports):
+        return
+    include = str(folder.options.get("python_include", ""))
+    looked_for = f"like {include.replace(',', ' or ')} (--python-include)" if include else "of the program's own"
+    yield f"no Python call is shown: none was of a module {looked_for}. Some that were called: {', '.join(seen)}"
 
 
 def _add_cut_short(summary: Summary, folder: ShardFolder, images: Images, running: set[int]) -> None:

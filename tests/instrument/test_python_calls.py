@@ -119,6 +119,28 @@ def test_depth_and_globs_choose(tmp_path: Path, twin: str) -> None:
 
 
 @pytest.mark.parametrize("twin", TWINS)
+def test_globs_that_match_nothing_are_told_with_what_was_called(tmp_path: Path, twin: str) -> None:
+    (tmp_path / "model.py").write_text("def forward(): pass")
+    program = "import gputrace, json, model\nwith gputrace.span('work'):\n  model.forward()\n  json.dumps({}, indent=1)"
+    engine, done = run(tmp_path, program, twin, "--python-include", "modle*", "--python-include", "net")
+    assert {each.name for each in slices(engine)} == {"work"}
+    [line] = [line for line in done.stderr.splitlines() if "Python call" in line]
+    assert line.startswith(
+        "gputrace: no Python call is shown: none was of a module like modle* or net (--python-include). Some that were "
+        "called: model, __main__, "
+    )
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_globs_that_match_in_one_process_of_several_are_no_news(tmp_path: Path, twin: str) -> None:
+    (tmp_path / "model.py").write_text("def forward(): pass\nforward()")
+    program = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import model'], check=True)"
+    engine, done = run(tmp_path, program, twin, "--python-include", "model")
+    assert "model.forward" in {each.name for each in slices(engine)}
+    assert "Python call" not in done.stderr
+
+
+@pytest.mark.parametrize("twin", TWINS)
 def test_short_calls_are_left_out_unless_something_is_recorded_in_them(tmp_path: Path, twin: str) -> None:
     engine, done = run(tmp_path, PROGRAM, twin, "--python-min", "1h")
     m = ("<module>", "main")
