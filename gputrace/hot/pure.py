@@ -42,6 +42,7 @@ from gputrace.hot.shared import (
     last_use,
     note_use,
     plain_number,
+    reduced,
     thread_name,
 )
 
@@ -410,8 +411,23 @@ class Span:
 
     def __call__(self, function: Any) -> Any:
         """Decorate: one span a call."""
-        stream = None if self.queue is None or self.queue is _current_stream.get() else self.queue.handle
-        return decorate_with(function, self.name, stream, dict(self.args or {}))
+        return decorate_with(function, self.name, self._stream(), dict(self.args or {}))
+
+    def _stream(self) -> Any:
+        """The stream it was made with."""
+        return None if self.queue is None or self.queue is _current_stream.get() else self.queue.handle
+
+    def __copy__(self) -> _Off:
+        """A copy, as of an object of the program's that holds this one, is used by itself; an open window's does
+        nothing.
+        """
+        return _Off(self.name, self._stream(), dict(self.args or {}))
+
+    def __deepcopy__(self, memo: Any) -> _Off:
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced(self.name, dict(self.args or {}))
 
     def _another(self, frame: Any) -> Span:
         """This object is in use, or was used: a fresh one does the work behind it, for whoever entered it here."""
@@ -517,6 +533,15 @@ class _Off:
 
     def __call__(self, function: Any) -> Any:
         return decorate_with(function, self.name, self.stream, self.args)
+
+    def __copy__(self) -> _Off:
+        return _Off(self.name, self.stream, dict(self.args))
+
+    def __deepcopy__(self, memo: Any) -> _Off:
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced(self.name, self.args)
 
     # An explicit window's methods, for `window` with tracing off.
 

@@ -10,7 +10,7 @@ from _thread import get_ident
 
 from gputrace.errors import DeviceError
 from gputrace.fence import let_through
-from gputrace.hot.arguments import LONGEST_DESCRIPTION, as_name, describe, on_device, shorten, type_name
+from gputrace.hot.arguments import LONGEST_DESCRIPTION, as_name, describe, on_device, sanitize, shorten, type_name
 from gputrace.hot.scope import find_scope
 
 __all__ = ["let_through"]
@@ -104,6 +104,18 @@ def decorate_bare(function: Any) -> Any:
     if not (kind is _FUNCTION or kind is classmethod or kind is staticmethod):
         return None
     return decorate_with(function, "", None, {})
+
+
+def span_again(name: str, args: dict[str, Any]) -> Any:
+    """A pickled span, where it is loaded."""
+    from gputrace import hot
+
+    return hot.span(name, None, **args)
+
+
+def reduced(name: Any, args: dict[str, Any]) -> tuple[Any, ...]:
+    """A span as pickle takes it, which another process may load: without its stream."""
+    return span_again, (as_name(name), sanitize(args))
 
 
 def plain_number(name: object, value: Any, stats: Stats) -> int | float | None:

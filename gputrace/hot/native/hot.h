@@ -371,7 +371,7 @@ struct stats {
 };
 
 /* Which gputrace/hot/_hot.pyi this is: compiled.py has the number, too. Another one where what is there changes. */
-enum { INTERFACE = 3 };
+enum { INTERFACE = 4 };
 
 /* The process's state. */
 struct core {
@@ -402,7 +402,7 @@ static inline void replace(PyObject **place, PyObject *object) {
 struct helpers {
     PyObject *plain, *as_name, *kind_name, *describe;          /* arguments.py */
     PyObject *find_scope, *task_scope, *running_loop;          /* scope.py */
-    PyObject *note_use, *last_use, *let_through, *thread_name, *decorate, *decorate_bare; /* shared.py */
+    PyObject *note_use, *last_use, *let_through, *thread_name, *decorate, *decorate_bare, *reduced; /* shared.py */
     PyObject *modules, *asyncio, *greenlet;
 };
 extern struct helpers helpers;

@@ -935,26 +935,67 @@ static PyObject *span_exit(PyObject *object, PyObject *const *args, Py_ssize_t c
     RETURN_NONE;
 }
 
-/* Decorate: one span a call. decorate.py is given what `span` takes. */
-static PyObject *span_call(PyObject *object, PyObject *args, PyObject *kwargs) {
-    PyObject *function, *kept, *stream = Py_None;
-    if (kwargs && PyDict_Size(kwargs)) return PyErr_SetString(PyExc_TypeError, "a span decorates one function"), NULL;
-    if (!PyArg_ParseTuple(args, "O", &function)) return NULL;
-    Span *span = (Span *)object;
-    if (span->kwargs) kept = PyDict_Copy(span->kwargs);
-    else {
-        struct args view = {NULL, NULL};
-        if (span->args) view = (struct args){span->args->bytes, span->args->bytes + span->args->length};
-        kept = args_object(&view, span->args != NULL);
-    }
-    if (span->stream) stream = span->stream;
+/* What it was made with, as new references: a name, a stream or None, and a dict. False with an exception set. */
+struct made_with {
+    PyObject *name, *stream, *kept;
+};
+
+static bool made_with(Span *span, struct made_with *with) {
+    PyObject *stream = span->stream ? span->stream : Py_None;
     struct queue *current = NULL;
     if (span->queue && find_queue(Py_None, &current) && current != span->queue) stream = span->queue->handle;
-    PyObject *name = span->name ? span->name : Py_None;
-    PyObject *made = kept ? PyObject_CallFunctionObjArgs(helpers.decorate, function, name, stream, kept, NULL) : NULL;
-    Py_XDECREF(kept);
+    if (PyErr_Occurred()) return false;
+    struct args view = {NULL, NULL};
+    if (span->args) view = (struct args){span->args->bytes, span->args->bytes + span->args->length};
+    with->kept = span->kwargs ? PyDict_Copy(span->kwargs) : args_object(&view, span->args != NULL);
+    if (!with->kept) return false;
+    with->name = Py_NewRef(span->name ? span->name : Py_None);
+    with->stream = Py_NewRef(stream);
+    return true;
+}
+
+static void made_with_end(struct made_with *with) {
+    Py_DECREF(with->name);
+    Py_DECREF(with->stream);
+    Py_DECREF(with->kept);
+}
+
+/* Decorate: one span a call. decorate.py is given what `span` takes. */
+static PyObject *span_call(PyObject *object, PyObject *args, PyObject *kwargs) {
+    PyObject *function;
+    struct made_with with;
+    if (kwargs && PyDict_Size(kwargs)) return PyErr_SetString(PyExc_TypeError, "a span decorates one function"), NULL;
+    if (!PyArg_ParseTuple(args, "O", &function) || !made_with((Span *)object, &with)) return NULL;
+    PyObject *made = PyObject_CallFunctionObjArgs(helpers.decorate, function, with.name, with.stream, with.kept, NULL);
+    made_with_end(&with);
     return made;
 }
+
+/* A copy, as of an object of the program's that holds this one, is used by itself; an open window's does nothing. */
+static PyObject *span_copy(PyObject *object, PyObject *unused) {
+    (void)unused;
+    struct made_with with;
+    if (!made_with((Span *)object, &with)) return NULL;
+    Span *off = blank(off_type);
+    if (!off) return made_with_end(&with), NULL;
+    off->name = with.name;
+    off->stream = with.stream;
+    off->kwargs = with.kept;
+    PyObject_GC_Track((PyObject *)off);
+    return (PyObject *)off;
+}
+
+static PyObject *span_reduce(PyObject *object, PyObject *unused) {
+    (void)unused;
+    struct made_with with;
+    if (!made_with((Span *)object, &with)) return NULL;
+    PyObject *reduced = PyObject_CallFunctionObjArgs(helpers.reduced, with.name, with.kept, NULL);
+    made_with_end(&with);
+    return reduced;
+}
+
+#define COPIED \
+    {"__copy__", span_copy, METH_NOARGS, NULL}, {"__deepcopy__", span_copy, METH_O, NULL}, {"__reduce__", span_reduce, METH_NOARGS, NULL}
 
 static void span_release(Span *span) {
     blob_drop(span->args);
@@ -985,6 +1026,7 @@ static void span_dealloc(PyObject *object) {
 enum { NOT_MADE_BY_CALLING = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION };
 
 static PyMethodDef span_methods[] = {
+    COPIED,
     {"__enter__", span_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(span_exit), METH_FASTCALL, NULL},
     {0},
@@ -1148,6 +1190,7 @@ static void off_dealloc(PyObject *object) {
 }
 
 static PyMethodDef off_methods[] = {
+    COPIED,
     {"__enter__", off_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(off_exit), METH_FASTCALL, NULL},
     {"close", do_nothing, METH_NOARGS, NULL},
@@ -1165,6 +1208,7 @@ static PyType_Spec off_spec = {"gputrace.hot._hot.Off", sizeof(Span), 0, NOT_MAD
 
 /* What an exception of ours cost. */
 static PyMethodDef dropped_methods[] = {
+    COPIED,
     {"__enter__", itself, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(exit_nothing), METH_FASTCALL, NULL},
     {"close", do_nothing, METH_NOARGS, NULL},
@@ -1288,7 +1332,7 @@ bool spans_start(void) {
         {&helpers.running_loop, "scope", "running_loop"}, {&enters, "scope", "ENTERS"},
         {&helpers.note_use, "shared", "note_use"},       {&helpers.last_use, "shared", "last_use"},
         {&helpers.thread_name, "shared", "thread_name"}, {&helpers.decorate, "shared", "decorate_with"},
-        {&helpers.decorate_bare, "shared", "decorate_bare"},
+        {&helpers.decorate_bare, "shared", "decorate_bare"}, {&helpers.reduced, "shared", "reduced"},
         {&binding_errors, "shared", "BINDING_ERRORS"},   {&helpers.let_through, "shared", "let_through"},
     };
     if (pthread_key_create(&at_thread_end, thread_ended)) return PyErr_SetString(PyExc_OSError, "no thread-specific data"), false;
