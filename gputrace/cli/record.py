@@ -15,8 +15,13 @@ from gputrace.cli.recordoptions import Wanted, record_options
 from gputrace.cli.say import say
 from gputrace.cli.settings import PREFIX, explained
 from gputrace.errors import GputraceError, OutputError, UsageError
+from gputrace.instrument.registry import BUILT
 from gputrace.record import environment, launch
 from gputrace.record.recording import Session, discard_recording, finish_recording, start_recording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _SNAPSHOT_EVERY_S = 10.0
 #: What ends a transfer of the trace. What the command does is over by then.
@@ -71,6 +76,8 @@ def command(
             say(session.renamed)
         if device == "auto" and not quiet:
             say(_chosen(session))
+        if not quiet and (first := _to_build(wanted.instruments)):
+            say(first)
         exit_code = _run(session, list(arguments), signals, destination, quiet)
     return launch.end_as(exit_code)
 
@@ -105,6 +112,20 @@ def _chosen(session: Session) -> str:
         return session.device_reason
     reason = session.device_reason.partition(": ")[2].partition(": ")[0].partition(" (")[0]
     return f"host spans only: {reason} (gputrace doctor says more; --device host silences this)"
+
+
+def _to_build(instruments: Sequence[str]) -> str:
+    """A line where the program may wait for a compiler; "" where it does not, as far as can be told."""
+    asked = [name for name in BUILT if name in instruments]
+    if not asked:
+        return ""
+    from gputrace.instrument.torch.observer import was_ever_built
+
+    if was_ever_built():
+        return ""
+    return (
+        f"{' and '.join(asked)}: what tells of them is built first, once for the installed torch, in some ten seconds"
+    )
 
 
 def _finish(session: Session, signals: launch.Signals, destination: Destination, quiet: bool) -> None:

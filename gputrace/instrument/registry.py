@@ -20,6 +20,8 @@ LEAVE_OUT_VARIABLE: Final = "GPUTRACE_NO_INSTRUMENT"
 #: What ``--capture-range`` takes, the first with a range's name behind it.
 NVTX: Final = "nvtx:"
 CUDA_PROFILER: Final = "cuda-profiler"
+#: Those that a callback in C++ serves: see `gputrace.instrument.torch.observer`.
+BUILT: Final = ("torch.backward", "torch.ops", "torch.copies")
 #: In a process's report: did it show any of Python's calls, and if not, some of the modules that were called.
 CALLS_SHOWN: Final = "python_calls_shown"
 MODULES_SEEN: Final = "python_modules_seen"

@@ -338,3 +338,16 @@ def test_without_stderr_nothing_goes_to_stdout(tmp_path: Path) -> None:
     result = run(command, tmp_path)
     assert result.stdout == b"alone\n"
     assert result.returncode == 0
+
+
+def test_that_something_is_to_be_built_is_said_before_the_command_and_once(tmp_path: Path) -> None:
+    environ = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    telling = "import sys, gputrace\nwith gputrace.span('x'): print('runs', file=sys.stderr, flush=True)"
+    command = recording(PYTHON, "-c", telling)
+    command.insert(command.index("record") + 1, "--torch-ops")
+    first, second, *_ = said(run(command, tmp_path, env=environ).stderr)
+    assert first.startswith("torch.ops: what tells of them is built first")
+    assert second == "runs"
+    (tmp_path / "cache" / "gputrace").mkdir(parents=True)
+    (tmp_path / "cache" / "gputrace" / "torch-2.13.0-0123456789abcdef.so").touch()
+    assert b"built" not in run(command, tmp_path, env=environ).stderr

@@ -135,10 +135,22 @@ def built(torch: Any) -> str:
     return path
 
 
+def was_ever_built() -> bool:
+    """Has this user the callback for any torch? Which one a program imports, nobody knows before."""
+    try:
+        return any(name.startswith("torch-") and name.endswith(".so") for name in os.listdir(_place()))
+    except OSError:
+        return False
+
+
+def _place() -> str:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(base, "gputrace")
+
+
 def _folder() -> str:
     """The user's own folder for what is built, which nobody else can write to."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = os.path.join(base, "gputrace")
+    folder = _place()
     os.makedirs(folder, mode=0o700, exist_ok=True)
     found = os.stat(folder)
     if found.st_uid != os.getuid() or found.st_mode & 0o022:
