@@ -106,6 +106,15 @@ def test_nothing_traced_says_why(tmp_path: Path, command: list[str], why: str) -
     assert "nothing was traced" in said(result.stderr)[-1]
     assert why in said(result.stderr)[-1]
     assert left_behind(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_that_fails_untraced_keeps_its_exit_code_and_an_older_file(tmp_path: Path) -> None:
+    (tmp_path / "trace.pftrace").write_bytes(b"of yesterday")
+    result = run(recording(PYTHON, "-c", "raise SystemExit(3)"), tmp_path)
+    assert result.returncode == 3
+    assert "(trace.pftrace is from an earlier recording)" in said(result.stderr)[-1]
+    assert (tmp_path / "trace.pftrace").read_bytes() == b"of yesterday"
 
 
 KILLED = "killed, or left by os._exit or exec"
