@@ -105,11 +105,19 @@ def test_without_a_compiler_one_line_says_so(tree: Path, what: str, missing: str
     made, [said] = build(tree, what, **environment)
     assert said.startswith(LEFT_OUT)
     assert ("/bin/false" if missing == "it fails" else "cc") in said
-    installed = tree
     if what == "wheel":
         assert made.name.endswith("-py3-none-any.whl")
-        installed = unpacked(made)
-    assert twin(installed) == "pure; the compiled part was not built for this Python (`pip install -v` says why)"
+        wheel = twin(unpacked(made))
+        assert wheel == "pure; the compiled part was not built for this Python (`pip install -v` says why)"
+
+
+def test_a_tree_where_it_was_not_built_says_that_it_is_one_and_how_to_build(tree: Path) -> None:
+    """Whoever stands in it meets it before an installed gputrace, which has the compiled part."""
+    build(tree, "wheel")  # which leaves the tree as it was
+    assert twin(tree) == (
+        f"pure; gputrace is imported from its source tree, {tree}, where the compiled part was not built for this "
+        f"Python: `pip install -v -e {tree}` builds it there, or says why not; elsewhere an installed gputrace is found"
+    )
 
 
 def test_pip_shows_that_line(tree: Path) -> None:

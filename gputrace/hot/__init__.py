@@ -25,10 +25,22 @@ def _choose() -> tuple[str, str]:
         __import__("gputrace.hot._hot")
         from gputrace.hot import compiled as compiled
     except ModuleNotFoundError:
-        return "pure", "the compiled part was not built for this Python (`pip install -v` says why)"
+        return "pure", _why_not_built()
     except Exception as error:  # built for another kind of machine, or from other sources than these
         return "pure", f"the compiled part does not work here: {type(error).__name__}: {error}"
     return "compiled", "the compiled part is installed"
+
+
+def _why_not_built() -> str:
+    from gputrace.sourcetree import root_of
+
+    tree = root_of(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    if not tree:
+        return "the compiled part was not built for this Python (`pip install -v` says why)"
+    return (
+        f"gputrace is imported from its source tree, {tree}, where the compiled part was not built for this Python: "
+        f"`pip install -v -e {tree}` builds it there, or says why not; elsewhere an installed gputrace is found"
+    )
 
 
 _chosen = _choose()
