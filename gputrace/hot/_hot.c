@@ -25,7 +25,10 @@ static int start(PyObject *module) {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (PyModule_AddObjectRef(module, type_names[i], types[i])) return -1;
     if (PyModule_AddIntConstant(module, "INTERFACE", INTERFACE)) return -1;
-    return PyModule_AddFunctions(module, span_functions) || PyModule_AddFunctions(module, collect_functions) ? -1 : 0;
+    PyMethodDef *const functions[] = {span_functions, state_functions, collect_functions, window_functions};
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (PyModule_AddFunctions(module, functions[i])) return -1;
+    return 0;
 }
 
 static PyModuleDef_Slot slots[] = {

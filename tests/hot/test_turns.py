@@ -15,7 +15,7 @@ from tests.hot.test_encoder import Sink
 from tests.hot.twin import in_twin
 from tests.recorded import recording
 
-#: Of hot/native/hot.h and hot/native/collect.c.
+#: Of hot/native/hot.h.
 LEAST_STEPS, MOST_ENCODED = 256, 1 << 20
 NO_LIMIT = 1 << 30
 

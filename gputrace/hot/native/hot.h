@@ -8,7 +8,9 @@
  *   lanes.c     which lane a slice goes to, and what is open on it
  *   perfetto.c  edges to Perfetto's wire format
  *   turns.c     which recording a call of the collector is of
- *   collect.c   the collector's side: host edges and reached windows to slices
+ *   collect.c   the collector's side of the host: edges to slices
+ *   windows.c   the collector's side of a device: windows that it has reached to slices
+ *   state.c     whether and what is recorded: a recording's begin and end
  *   ../_hot.c   the module
  *
  * `gputrace/hot/pure.py`, `calls.py`, `drain.py`, `gputrace/timeline.py` and `exporters/sequence.py` say the same in Python, and
@@ -562,9 +564,37 @@ static inline void add_to(_Atomic uint64_t *count, uint64_t more) {
 }
 
 extern struct buffer out;
-extern PyMethodDef collect_functions[];
+extern bool python_sink; /* the exporter encodes, not we */
+extern PyObject *open_thread, *close_thread;
 extern struct lane *touched; /* lanes whose lists hold edges */
+extern PyMethodDef collect_functions[];
 void gil_take(struct collecting *c);
 void gil_drop(struct collecting *c);
+void samples_forget(void);
+
+/* So much is encoded in one call, and more where the rings fill: the GIL, needed to have it written, is long in coming. */
+enum { MOST_ENCODED = 1 << 20, MOST_IN_HASTE = 1 << 23 };
+
+/* Is it enough for this call, after so many steps? */
+static inline bool collected_enough(uint64_t steps, uint64_t most) {
+    if (steps >= most || turn_enough(steps)) return true;
+    return unlikely(out.length >= MOST_ENCODED) && (out.length >= MOST_IN_HASTE || !rings_filling());
+}
+
+static inline void add_view(struct edge *edge, struct args view) {
+    if (view.at < view.end && *view.at != ARG_NONE) edge->views[edge->view_count++] = view;
+}
+
+static inline struct args blob_view(const struct blob *blob) {
+    return blob ? (struct args){blob->bytes, blob->bytes + blob->length} : (struct args){NULL, NULL};
+}
+
+/* windows.c */
+
+extern PyMethodDef window_functions[];
+
+/* state.c */
+
+extern PyMethodDef state_functions[];
 
 #endif

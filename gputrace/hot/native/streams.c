@@ -1,6 +1,6 @@
 /* Devices, their events, and the queues of windows on streams: `Pool` and `StreamQueue` of gputrace/hot/pure.py.
  *
- * It calls no driver; spans.c and collect.c do. What a device can do is given as addresses of driver functions, or, for a
+ * It calls no driver; spans.c and windows.c do. What a device can do is given as addresses of driver functions, or, for a
  * device in Python, as callables.
  */
 
