@@ -44,9 +44,12 @@ def test_batches_are_fetched_in_workers_and_waited_for_in_the_loop(tmp_path: Pat
     program.write_text(LOADER)
     record(tmp_path / "t.pftrace", sys.executable, str(program))
     drawn = slices(Engine(tmp_path / "t.pftrace"))
+    [start] = [each for each in drawn if each.name == "DataLoader.__iter__"]
     waits = [each for each in drawn if each.name == "DataLoader.__next__"]
     fetches = [each for each in drawn if each.name == "DataLoader.fetch"]
     assert len(waits) == 9  # the last finds the end
+    assert start.track == waits[0].track
+    assert start.ts + start.dur <= waits[0].ts
     assert len(fetches) == 8
     assert {each.args["samples"] for each in fetches} == {4}
     assert len({each.track[0] for each in fetches} - {each.track[0] for each in waits}) == 2
@@ -54,7 +57,21 @@ def test_batches_are_fetched_in_workers_and_waited_for_in_the_loop(tmp_path: Pat
 
 def test_batches_without_workers_are_fetched_in_the_loop(tmp_path: Path) -> None:
     drawn = recorded(tmp_path, lambda: list(torch.utils.data.DataLoader(torch.arange(8), batch_size=4)))
-    assert names(drawn) == ["DataLoader.__next__", "DataLoader.fetch"] * 2 + ["DataLoader.__next__"]
+    passes = ["DataLoader.__iter__", *["DataLoader.__next__", "DataLoader.fetch"] * 2, "DataLoader.__next__"]
+    assert names(drawn) == passes
+
+
+def test_workers_that_are_started_or_told_of_a_new_pass_are_no_gap(tmp_path: Path) -> None:
+    def work() -> None:
+        options: Any = {"num_workers": 1, "persistent_workers": True, "multiprocessing_context": "fork"}
+        loader = torch.utils.data.DataLoader(torch.arange(8), batch_size=4, **options)
+        for _ in range(2):
+            list(loader)
+
+    drawn = recorded(tmp_path, work, ["torch.data"])
+    waits = ["DataLoader.__next__"] * 3
+    in_loop = [each.name for each in drawn if each.name != "DataLoader.fetch"]
+    assert in_loop == ["DataLoader.__iter__", *waits] * 2
 
 
 def test_gradients_asked_for(tmp_path: Path) -> None:

@@ -74,10 +74,11 @@ def optim(site: Site) -> None:
 
 
 def data(site: Site) -> None:
-    """Show the wait for each batch, and each fetch of one, in the workers too."""
+    """Show the start of a pass, in which workers start, the wait for each batch, and each fetch, in the workers too."""
     torch = site.module
     prepare(site, torch)
     utils = torch.utils.data
+    site.spans(utils.dataloader.DataLoader.__iter__, "DataLoader.__iter__")
     site.spans(utils.dataloader._BaseDataLoaderIter.__next__, "DataLoader.__next__")
 
     def fetch(fetcher: Any, indices: Any) -> Any:
