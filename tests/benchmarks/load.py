@@ -20,6 +20,7 @@ from unittest import mock
 
 from gputrace.exporters.perfetto import Perfetto
 
+from gputrace.record.tally import Summary
 from tests.benchmarks.figures import ROOT, Row, by_twin, in_child, paired_ratio, print_rows, rows_of
 
 PROCESSES = 200
@@ -88,10 +89,9 @@ def threads(rounds: int) -> list[Row]:
         ratio = paired_ratio(at_once(THREADS), at_once(1), rounds)
     assert running.summary is not None
     opened = 3 * THREADS * SPANS_A_THREAD * rounds
-    lost = opened - running.summary.slices - running.summary.dropped
     return [
         Row(f"{THREADS} threads opening spans at once, over one opening as many", ratio),
-        _uncounted("spans of theirs", lost, running.summary.dropped),
+        balance("of their spans, lost and not counted", opened, running.summary),
     ]
 
 
@@ -121,7 +121,7 @@ def behind() -> list[Row]:
     opened = WINDOWS + 10 * step
     return [
         Row(f"memory, a million windows with the device {BEHIND_S:g} s behind", most - before, MEMORY_BUDGET_MB, "MB"),
-        _uncounted("slices of them, host and GPU,", 2 * opened - summary.slices - summary.dropped, summary.dropped),
+        balance("of their slices, host and GPU, lost and not counted", 2 * opened, summary),
     ]
 
 
@@ -155,17 +155,19 @@ def slow(seconds: float) -> list[Row]:
             time.sleep(max(0.0, due - time.monotonic()))
     summary = running.summary
     assert summary is not None
-    lost = 2 * SLOW_BURST * (len(ratios) + 1) - summary.slices - summary.dropped
+    opened = 2 * SLOW_BURST * (len(ratios) + 1)
     what = f"beside a disk that takes {SLOW_FLUSH_S:g} s for every write"
     return [
         Row(f"memory at {SLOW_PER_S // 1000} k spans/s {what}", most - before, MEMORY_BUDGET_MB, "MB"),
         Row("host cost of a span then, in units of two bare records", statistics.median(ratios), by_twin(3.5, 0.75)),
-        _uncounted("slices then, host and GPU,", lost, summary.dropped),
+        balance("of the slices then, host and GPU, lost and not counted", opened, summary),
     ]
 
 
-def _uncounted(what: str, lost: int, dropped: int) -> Row:
-    return Row(f"{what} neither in the trace nor counted as dropped", lost, 0, "", aside=f"{dropped} dropped")
+def balance(what: str, opened: int, summary: Summary) -> Row:
+    """What is left of those that were opened without those that are in the trace, and those that it counts as dropped."""
+    kept, dropped = summary.slices, summary.dropped
+    return Row(what, opened - kept - dropped, 0, "", aside=f"of {opened:,}: {kept:,} kept, {dropped:,} dropped")
 
 
 if __name__ == "__main__":
