@@ -134,6 +134,19 @@ def test_what_it_points_to_is_there() -> None:
     assert (ROOT / "examples" / "train.png").stat().st_size < MOST_PICTURE_BYTES
 
 
+def test_its_contents_lead_to_sections() -> None:
+    prose = re.sub(r"```.*?```", "", README, flags=re.DOTALL)
+    anchors = {
+        re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")  # as GitHub makes them
+        for title in re.findall(r"^##+ (.*)$", prose, re.MULTILINE)
+    }
+    linked = re.findall(r"\]\(#([^)]+)\)", README)
+    assert len(linked) > 20
+    assert [each for each in linked if each not in anchors] == []
+    chapters = re.findall(r"^## (.*)$", prose, re.MULTILINE)
+    assert [each for each in chapters if each.lower().replace(" ", "-").replace(",", "") not in linked] == []
+
+
 def test_the_benchmark_finds_where_its_table_goes() -> None:
     begin, end = README.index("<!-- figures:begin -->"), README.index("<!-- figures:end -->")
     assert begin < end

@@ -165,7 +165,7 @@ def slow(seconds: float) -> list[Row]:
 
 
 def balance(what: str, opened: int, summary: Summary) -> Row:
-    """What is left of those that were opened without those that are in the trace, and those that it counts as dropped."""
+    """What is left of those opened without those that are in the trace, and those that it counts as dropped."""
     kept, dropped = summary.slices, summary.dropped
     return Row(what, opened - kept - dropped, 0, "", aside=f"of {opened:,}: {kept:,} kept, {dropped:,} dropped")
 
