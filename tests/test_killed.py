@@ -22,6 +22,7 @@ from gputrace.record.recording import finish_recording, start_recording
 from gputrace.record.tally import Summary
 from tests.engine import Engine, Slice, assert_clean, slices
 from tests.hot.twin import TWINS, environment
+from tests.record.running import recording, run
 
 KILLS = int(os.environ.get("GPUTRACE_KILLS", "150"))
 #: So many processes a recording, two at a time.
@@ -152,3 +153,34 @@ def test_ended_past_every_exit_handler(tmp_path: Path, name: str, suffix: str) -
     end, code = ENDS[name]
     summary = record(tmp_path, suffix, 5, lambda *given: ended(*given, end, code), name)
     assert summary.cut_short == 5
+
+
+AT_ONCE_OVER = """
+import os, sys, threading
+import gputrace
+def work():
+    sys.setswitchinterval(1000)  # no thread of ours comes to see this one
+    with gputrace.span("worker"):
+        pass
+    os._exit(0)
+with gputrace.span("parent"):
+    pass
+for thread in (False, True):
+    pid = os.fork()
+    if not pid:
+        if not thread:
+            work()
+        threading.Thread(target=work, name="a worker").start()
+        threading.Event().wait()
+    os.waitpid(pid, 0)
+"""
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_thread_that_nobody_came_to_see_has_its_name(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "my.py").write_text(AT_ONCE_OVER)
+    trace = tmp_path / f"t{suffix}"
+    done = run(recording(sys.executable, "my.py", output=trace), tmp_path, env=environment("compiled"))
+    assert done.returncode == 0, done.stderr
+    found = sorted((each.name, each.track[-1].rpartition(" ")[0]) for each in slices(Engine(trace)))
+    assert found == [("parent", "MainThread"), ("worker", "MainThread"), ("worker", "a worker")]

@@ -153,7 +153,9 @@ static bool open_host(struct collecting *c, struct thread *thread) {
         text_of(named, &name, &keep)) {
         thread->lanes.open_lane = Py_NewRef(open_lane);
         thread->lanes.thread = thread;
-        thread->entry = thread_entry_take(thread->number, thread->tid, name);
+        GUARD();
+        if (!thread->entry) thread->entry = thread_entry_take(thread->number, thread->tid, name);
+        UNGUARD();
         if (thread->entry) {
             thread->entry->announced = ring_epoch();
             atomic_thread_fence(memory_order_release);

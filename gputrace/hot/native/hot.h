@@ -173,7 +173,8 @@ struct open_entry {
 
 struct thread_entry {
     _Atomic uint32_t number;
-    uint32_t tid, track, length;
+    uint32_t tid, track;
+    _Atomic uint32_t length;
     uint64_t announced, spare;
     char name[96];
 };
@@ -196,6 +197,7 @@ bool rings_filling(void); /* an eighth of what there may be is in use */
 bool rings_over(void);
 const char *rings_trouble(void); /* why nothing survives a crash, NULL if all is well */
 struct thread_entry *thread_entry_take(uint32_t number, uint32_t tid, struct text name);
+void thread_entry_name(struct thread_entry *entry, struct text name);
 struct open_entry *open_entry_take(void);
 struct ring_header *ring_header(void);
 uint64_t ring_epoch(void); /* the one being written */
@@ -337,10 +339,10 @@ struct thread {
     uint8_t *at, *end, *limit; /* limit: its piece's end; end: how far a record may be put without asking */
     struct piece *newest;
     uint64_t pieces;
+    struct thread_entry *entry; /* its track in there is the collector's */
     /* the collector's side */
     struct piece *_Atomic oldest;
     uint8_t *_Atomic read; /* in the oldest piece; stored after it */
-    struct thread_entry *entry;
     struct lane *home;
     struct lanes lanes;
 };

@@ -287,7 +287,14 @@ bool ring_define_name(uint32_t id) {
     return true;
 }
 
-/* What the collector keeps there: whose thread is whose track, and what is open. */
+/* What else is kept there: threads' names and whose thread is whose track, and what is open. */
+
+void thread_entry_name(struct thread_entry *entry, struct text name) {
+    atomic_store(&entry->length, 0);
+    uint32_t length = name.length < sizeof entry->name ? name.length : (uint32_t)sizeof entry->name;
+    memcpy(entry->name, name.bytes, length);
+    atomic_store(&entry->length, length);
+}
 
 struct thread_entry *thread_entry_take(uint32_t number, uint32_t tid, struct text name) {
     for (;;) {
@@ -298,8 +305,7 @@ struct thread_entry *thread_entry_take(uint32_t number, uint32_t tid, struct tex
                 entry->tid = tid;
                 entry->track = 0;
                 entry->announced = 0;
-                entry->length = name.length < sizeof entry->name ? name.length : (uint32_t)sizeof entry->name;
-                memcpy(entry->name, name.bytes, entry->length);
+                thread_entry_name(entry, name);
                 atomic_store_explicit(&entry->number, number, memory_order_release);
                 return entry;
             }

@@ -55,48 +55,8 @@ static void thread_ended(void *thread) {
     if (atomic_exchange(&((struct thread *)thread)->life, THREAD_ENDED) == THREAD_FORGOTTEN) thread_free(thread);
 }
 
-/* Takes the name's reference. */
-static struct thread *add_thread(PyObject *name) {
-    struct thread *thread = calloc(1, sizeof *thread);
-    if (!thread) return Py_DECREF(name), PyErr_NoMemory(), NULL;
-    thread->name = name;
-    thread->tid = (uint32_t)syscall(SYS_gettid);
-    thread->generation = mine_generation = core.generation;
-    GUARD();
-    thread->number = ++core.next_thread;
-    atomic_store(&thread->next, atomic_load(&core.threads));
-    atomic_store_explicit(&core.threads, thread, memory_order_release);
-    UNGUARD();
-    if (mine && atomic_load(&mine->life) == THREAD_FORGOTTEN) thread_free(mine);
-    pthread_setspecific(at_thread_end, thread);
-    return mine = thread;
-}
-
-/* What gives the name is the program's, and may itself record: that finds a thread without a name, which it is given then. */
-static struct thread *new_thread(void) {
-    static _Thread_local bool naming;
-    bool within = naming;
-    naming = true;
-    PyObject *name = within ? PyUnicode_FromString("") : PyObject_CallNoArgs(helpers.thread_name);
-    naming = within;
-    if (!name) return NULL;
-    struct thread *thread = thread_known();
-    if (likely(!thread)) return add_thread(name);
-    GUARD();
-    PyObject *before = thread->name;
-    thread->name = name;
-    UNGUARD();
-    Py_DECREF(before);
-    return thread;
-}
-
 struct thread *thread_known(void) {
     return likely(mine && mine_generation == core.generation) ? mine : NULL;
-}
-
-struct thread *thread_here(void) {
-    struct thread *thread = thread_known();
-    return likely(thread != NULL) ? thread : new_thread();
 }
 
 /* Let go of what is the collector's. */
@@ -149,6 +109,68 @@ static struct record *place(struct thread *thread, size_t payload, uint32_t *slo
         thread->end = rings_over() ? thread->at + bytes : thread->limit;
     }
     return (struct record *)thread->at;
+}
+
+/* Into the ring with its name, in case nobody comes to collect what it does, and with a place for its first record: what
+ * that takes is no part of its first span. */
+static void introduce(struct thread *thread) {
+    PyObject *named = Py_NewRef(thread->name), *keep = NULL;
+    struct text name;
+    uint32_t slots;
+    bool ok = text_of(named, &name, &keep);
+    GUARD();
+    if (ok && thread->generation == core.generation) {
+        if (thread->entry) thread_entry_name(thread->entry, name);
+        else thread->entry = thread_entry_take(thread->number, thread->tid, name);
+        place(thread, 0, &slots, false);
+    }
+    UNGUARD();
+    if (!ok) PyErr_Clear();
+    Py_XDECREF(keep);
+    Py_DECREF(named);
+}
+
+/* Takes the name's reference. */
+static struct thread *add_thread(PyObject *name) {
+    struct thread *thread = calloc(1, sizeof *thread);
+    if (!thread) return Py_DECREF(name), PyErr_NoMemory(), NULL;
+    thread->name = name;
+    thread->tid = (uint32_t)syscall(SYS_gettid);
+    thread->generation = mine_generation = core.generation;
+    GUARD();
+    thread->number = ++core.next_thread;
+    atomic_store(&thread->next, atomic_load(&core.threads));
+    atomic_store_explicit(&core.threads, thread, memory_order_release);
+    UNGUARD();
+    if (mine && atomic_load(&mine->life) == THREAD_FORGOTTEN) thread_free(mine);
+    pthread_setspecific(at_thread_end, thread);
+    mine = thread;
+    introduce(thread);
+    return thread;
+}
+
+/* What gives the name is the program's, and may itself record: that finds a thread without a name, which it is given then. */
+static struct thread *new_thread(void) {
+    static _Thread_local bool naming;
+    bool within = naming;
+    naming = true;
+    PyObject *name = within ? PyUnicode_FromString("") : PyObject_CallNoArgs(helpers.thread_name);
+    naming = within;
+    if (!name) return NULL;
+    struct thread *thread = thread_known();
+    if (likely(!thread)) return add_thread(name);
+    GUARD();
+    PyObject *before = thread->name;
+    thread->name = name;
+    UNGUARD();
+    Py_DECREF(before);
+    introduce(thread);
+    return thread;
+}
+
+struct thread *thread_here(void) {
+    struct thread *thread = thread_known();
+    return likely(thread != NULL) ? thread : new_thread();
 }
 
 /* A name must be in the ring before what is called so. */
