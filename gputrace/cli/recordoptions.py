@@ -72,6 +72,9 @@ _OPTIONS = (
         metavar="TIME",
         help="Calls at least so long, like 100us, and those in which something else is recorded.",
     ),
+    click.option(
+        "--python-lines/--no-python-lines", help="Have each call say in which file and line its function begins."
+    ),
     click.option("--torch-backward/--no-torch-backward", help="Show the backward of each of PyTorch's modules."),
     click.option("--torch-ops/--no-torch-ops", help="Show each of PyTorch's operators, forward and backward."),
     click.option("--delay", metavar="TIME", help="Record from so long after the start on, like 10s."),
@@ -141,7 +144,7 @@ class Wanted:
     def _read(self, context: click.Context) -> None:
         params = context.params
         python = params["python"]
-        filters = ("python_include", "python_exclude", "python_depth", "python_min")
+        filters = ("python_include", "python_exclude", "python_depth", "python_min", "python_lines")
         # Filters that stand somewhere for good wait there for --python; one on the command line is meant for now.
         if python or any(settings.rank(context, name) == 3 for name in filters):
             called = calls_options(python, *(params[name] for name in filters))

@@ -68,7 +68,7 @@ class Device:
 class Calls:
     def __new__(
         cls,
-        choose: Callable[[FrameType], str | None],
+        choose: Callable[[FrameType], str | tuple[str, str] | None],
         fail: Callable[[Exception], object],
         depth: int,
         least_ns: int,

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
     from typing import Any, Final
 
+    #: What a code's slices are called, and their arguments.
+    Label = tuple[str, dict[str, Any] | None]
+
 #: Codes whose label is remembered; a program that makes ever more has them looked up again.
 MOST_CODES: Final = 1 << 16
 
@@ -25,16 +28,17 @@ MOST_CODES: Final = 1 << 16
 class Calls:
     """Open calls, a stack a thread, and the slices they are.
 
-    ``choose(frame)`` says what calls of a frame's code are called, None for one that is left out, and is asked once a
-    code. ``fail(error)`` is told of what a fault of ours raised, and lets the program's own through. At most ``depth``
-    calls in one another are shown, 0: all. A call shorter than ``least_ns`` is left out, unless something else is
-    recorded in it. ``left_out`` is what a callback returns so as not to be called for a code again. ``ends`` are the
-    opcodes that end a frame, of which `profile` tells that it raised: a slice's end then says ``raised``, a class.
+    ``choose(frame)`` says what calls of a frame's code are called, or that and where it stands, if each slice is to
+    show it; None for one that is left out. It is asked once a code. ``fail(error)`` is told of what a fault of ours
+    raised, and lets the program's own through. At most ``depth`` calls in one another are shown, 0: all. A call shorter
+    than ``least_ns`` is left out, unless something else is recorded in it. ``left_out`` is what a callback returns so
+    as not to be called for a code again. ``ends`` are the opcodes that end a frame, of which `profile` tells that it
+    raised: a slice's end then says ``raised``, a class.
     """
 
     def __init__(
         self,
-        choose: Callable[[FrameType], str | None],
+        choose: Callable[[FrameType], str | tuple[str, str] | None],
         fail: Callable[[Exception], object],
         depth: int,
         least_ns: int,
@@ -51,7 +55,7 @@ class Calls:
         self._ends = ends
         self._raised = raised
         self._here = _local()
-        self._labels: dict[int, tuple[CodeType, str | None]] = {}  # the code is held, so that its id means it
+        self._labels: dict[int, tuple[CodeType, Label | None]] = {}  # the code is held, so that its id means it
         self._instructions: dict[int, bytes] = {}
 
     # Callbacks of sys.monitoring: a code, where in it, a value.
@@ -96,12 +100,15 @@ class Calls:
 
     # What they do.
 
-    def _label(self, frame: FrameType) -> str | None:
+    def _label(self, frame: FrameType) -> Label | None:
         code = frame.f_code
         known = self._labels.get(id(code))
         if known is not None:
             return known[1]
-        label = self._choose(frame)
+        chosen = self._choose(frame)
+        label: Label | None = None
+        if chosen is not None:
+            label = (chosen, None) if isinstance(chosen, str) else (chosen[0], {"source": chosen[1]})
         if len(self._labels) >= MOST_CODES:
             self._labels.clear()
             self._instructions.clear()
@@ -119,7 +126,7 @@ class Calls:
             stack = self._here.stack
         except AttributeError:
             stack = self._here.stack = []
-        stack.append((id(frame), pure.call(label, self._least_ns) if len(stack) < self._depth else None))
+        stack.append((id(frame), pure.call(*label, self._least_ns) if len(stack) < self._depth else None))
         return True
 
     def _end(self, frame: FrameType, raised: type[BaseException] | None) -> bool:

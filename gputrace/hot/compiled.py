@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 #: Which `_hot.pyi` this is written to. In a source tree the extension may be an older one, or a newer.
-INTERFACE: Final = 4
+INTERFACE: Final = 5
 if getattr(_hot, "INTERFACE", 0) != INTERFACE:
     raise ImportError("it was built from other sources than these: install gputrace anew")
 

@@ -621,7 +621,7 @@ def span(name: Any, /, stream: Any = None, **args: Any) -> Any:
     return made
 
 
-def call(name: str, least_ns: int, /) -> Span | None:
+def call(name: str, args: dict[str, Any] | None, least_ns: int, /) -> Span | None:
     """Begin a slice of a function that runs from here to its `end_call` without being suspended.
 
     It is in its thread's own row even where a task runs it, and has no window. One shorter than ``least_ns`` is left
@@ -636,7 +636,7 @@ def call(name: str, least_ns: int, /) -> Span | None:
         if new is None:
             return None
         made = new
-    made.name, made.queue, made.args = name, None, None
+    made.name, made.queue, made.args = name, None, args
     thread = made.thread = _buffer()
     made.t0 = now_ns()
     made.state = _OPEN

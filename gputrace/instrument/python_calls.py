@@ -71,7 +71,8 @@ def _matches(module: str, globs: list[str]) -> bool:
 
 def calls(site: Site) -> None:
     """A slice a call. Options: ``python_include`` and ``python_exclude``, globs separated by commas; ``python_depth``,
-    how many traced calls deep (0: no bound); ``python_min_ns``, how long a call lasts that is shown."""
+    how many traced calls deep (0: no bound); ``python_min_ns``, how long a call lasts that is shown; ``python_lines``,
+    not 0 for each slice to say in which file and line its function begins."""
     include, exclude = (
         [glob for glob in str(site.options.get(name, "")).split(",") if glob]
         for name in ("python_include", "python_exclude")
@@ -79,8 +80,10 @@ def calls(site: Site) -> None:
     wanted, own = Filter(include, exclude), Filter([], [])
     site.facts[CALLS_SHOWN], site.facts[MODULES_SEEN] = 0, []
 
-    def choose(frame: FrameType) -> str | None:
-        """What a frame's slice is called; None for one that is left out."""
+    lines = bool(site.options.get("python_lines"))
+
+    def choose(frame: FrameType) -> str | tuple[str, str] | None:
+        """What a frame's slice is called, and where its code is if that is to be shown; None for one left out."""
         code, module = frame.f_code, frame.f_globals.get("__name__")
         module = module if type(module) is str else ""
         shown = code.co_name not in ENTERS and wanted(module, code.co_filename)
@@ -88,7 +91,10 @@ def calls(site: Site) -> None:
             site.facts[CALLS_SHOWN] = 1
         elif not site.facts[CALLS_SHOWN] and module.partition(".")[0] not in ("", "gputrace"):
             _add(site.facts[MODULES_SEEN], module, first=own(module, code.co_filename))
-        return f"{module}.{getattr(code, 'co_qualname', code.co_name)}" if shown else None
+        if not shown:
+            return None
+        name = f"{module}.{getattr(code, 'co_qualname', code.co_name)}"
+        return (name, f"{code.co_filename}:{code.co_firstlineno}") if lines else name
 
     def fail(error: Exception) -> None:
         let_through(error)

@@ -103,7 +103,12 @@ def counters_options(every: str) -> dict[str, int | str]:
 
 
 def calls_options(
-    python: bool, include: Iterable[str], exclude: Iterable[str], depth: int | None, least: str | None
+    python: bool,
+    include: Iterable[str],
+    exclude: Iterable[str],
+    depth: int | None,
+    least: str | None,
+    lines: bool = False,
 ) -> dict[str, int | str]:
     """What every process is told of which function calls to show: see `gputrace.instrument.python_calls.calls`.
 
@@ -117,6 +122,8 @@ def calls_options(
         options["python_depth"] = depth
     if least is not None and (least_ns := duration_in_ns(least, "--python-min")):
         options["python_min_ns"] = least_ns
+    if lines:
+        options["python_lines"] = 1
     if options and not python:
         given = ", ".join(f"--{name.removesuffix('_ns').replace('_', '-')}" for name in options)
         raise UsageError(f"{given} only says which calls to show: add --python to show calls")

@@ -119,6 +119,33 @@ def test_depth_and_globs_choose(tmp_path: Path, twin: str) -> None:
 
 
 @pytest.mark.parametrize("twin", TWINS)
+@pytest.mark.parametrize("least", [[], ["--python-min", "0.001us"]])  # with it, begins wait
+def test_each_call_says_where_its_function_is_if_asked(tmp_path: Path, twin: str, least: list[str]) -> None:
+    """Two of one name, too, and at the begin of one that an exception leaves, which is told at its end."""
+    (tmp_path / "model.py").write_text(
+        "made = [lambda: 1,\n  lambda: 2]\n\ndef fails():\n  raise KeyError('x')\n\ndef numbers():\n  yield 1\n"
+    )
+    program = (
+        "import model\nfor each in model.made: each()\nlist(model.numbers())\ntry: model.fails()\nexcept KeyError: pass"
+    )
+    engine, _ = run(tmp_path, program, twin, "--python-lines", *least)
+    found = [(each.name, (each.args or {}).get("source")) for each in slices(engine) if each.name.startswith("model.")]
+    model = tmp_path / "model.py"
+    lines = Counter((name, str(source).rpartition(":")[2]) for name, source in found if not name.endswith("<module>"))
+    assert lines == {
+        ("model.<lambda>", "1"): 1,
+        ("model.<lambda>", "2"): 1,
+        ("model.numbers", "7"): 2,  # a run to the yield, and one to its end
+        ("model.fails", "4"): 1,
+    }
+    assert {str(source).rpartition(":")[0] for _, source in found} == {str(model)}
+    [fails] = [each for each in slices(engine) if each.name == "model.fails"]
+    assert (fails.args or {})["error"] == ("KeyError" if sys.version_info >= (3, 12) else "an exception")
+    plain, _ = run(tmp_path, program, twin)
+    assert not any("source" in (each.args or {}) for each in slices(plain))
+
+
+@pytest.mark.parametrize("twin", TWINS)
 def test_globs_that_match_nothing_are_told_with_what_was_called(tmp_path: Path, twin: str) -> None:
     (tmp_path / "model.py").write_text("def forward(): pass")
     program = "import gputrace, json, model\nwith gputrace.span('work'):\n  model.forward()\n  json.dumps({}, indent=1)"

@@ -194,10 +194,13 @@ def test_a_filter_of_calls_needs_calls_to_be_shown() -> None:
         "python_min_ns": 100_000,
     }
     assert calls_options(True, ("a", "b.*"), ("c",), 3, "100us") == given
+    assert calls_options(True, (), (), None, None, True) == {"python_lines": 1}
     assert calls_options(True, (), (), None, None) == calls_options(False, (), (), None, None) == {}
     assert calls_options(True, (), (), None, "0") == calls_options(False, (), (), None, "0") == {}
     with pytest.raises(UsageError, match=r"^--python-depth only says which calls to show: add --python"):
         calls_options(False, (), (), 3, None)
+    with pytest.raises(UsageError, match=r"^--python-lines only says which calls to show: add --python"):
+        calls_options(False, (), (), None, None, True)
     with pytest.raises(UsageError, match=r"^--python-min only says which calls to show: add --python"):
         calls_options(False, (), (), None, "1ms")
     with pytest.raises(UsageError, match=r"^--python-min 'short' is no time: write it like"):

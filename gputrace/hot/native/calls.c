@@ -14,6 +14,7 @@ enum { MOST_CODES = 1 << 16, SUSPENDABLE = 0x20 | 0x80 | 0x200 }; /* generators,
 struct code {
     PyObject *object, *name; /* name: NULL for one that is left out */
     struct label label;
+    struct blob *args; /* where it stands, if that is to be shown */
     bool suspendable;
     PyObject *bytes; /* its instructions, once they were asked for */
 };
@@ -26,12 +27,13 @@ typedef struct {
     struct map codes; /* by address, struct code */
 } Calls;
 
-static PyObject *last_instruction, *caller, *is_contextlib;
+static PyObject *last_instruction, *caller, *is_contextlib, *source_key; /* the last: a tuple, of one */
 
 static void code_free(struct code *code) {
     Py_XDECREF(code->object);
     Py_XDECREF(code->name);
     Py_XDECREF(code->bytes);
+    blob_drop(code->args);
     free(code);
 }
 
@@ -40,12 +42,19 @@ static struct code *ask(Calls *self, PyObject *object, PyObject *frame) {
     if (!code) return (struct code *)PyErr_NoMemory();
     code->object = Py_NewRef(object);
     PyObject *name = PyObject_CallFunctionObjArgs(self->choose, frame, NULL), *flags = PyObject_GetAttrString(object, "co_flags");
-    if (name && PyUnicode_CheckExact(name)) code->name = Py_NewRef(name);
+    PyObject *source = NULL;
+    bool ok = true;
+    if (name && PyTuple_Check(name) && PyArg_ParseTuple(name, "OO", &code->name, &source)) {
+        Py_INCREF(code->name);
+        code->args = blob_of_args(&source, source_key, &ok);
+    } else if (name && PyUnicode_CheckExact(name)) {
+        code->name = Py_NewRef(name);
+    }
     if (flags) code->suspendable = PyLong_AsLong(flags) & SUSPENDABLE;
     Py_XDECREF(name);
     Py_XDECREF(flags);
     int64_t id = code->name && !PyErr_Occurred() ? name_id(code->name) : 0;
-    if (id < 0 || PyErr_Occurred()) return code_free(code), NULL;
+    if (id < 0 || !ok || PyErr_Occurred()) return code_free(code), NULL;
     code->label.id = (uint32_t)id;
     return code;
 }
@@ -91,11 +100,12 @@ static bool push(struct thread *thread, struct open_call call) {
 }
 
 /* Have its begin wait. False where memory ran out. */
-static bool wait_on_stack(struct thread *thread, struct open_call *call, int64_t least_ns) {
+static bool wait_on_stack(struct thread *thread, struct open_call *call, const struct code *code, int64_t least_ns) {
     if (!call->label.id) {
         if (!(call->name_text = blob_make(call->label.text.bytes, call->label.text.length))) return false;
         call->label.text.bytes = (const char *)call->name_text->bytes;
     }
+    call->args = blob_share(code->args);
     thread->least_call_ns = least_ns;
     return call->waits = true;
 }
@@ -115,13 +125,14 @@ static int begin(Calls *self, struct code *code, PyObject *frame) {
     struct open_call call = {.key = key, .label = label};
     if (core.on && thread->calls_open < self->depth) {
         call.begin_ns = now_ns();
-        if (!self->least_ns || unlikely(!wait_on_stack(thread, &call, self->least_ns))) {
+        if (!self->least_ns || unlikely(!wait_on_stack(thread, &call, code, self->least_ns))) {
             calls_settle(thread, INT64_MAX);
-            call.number = slice_begin(thread, label, call.begin_ns);
+            call.number = slice_begin(thread, label, call.begin_ns, code->args);
         }
     }
     if (unlikely(!push(thread, call))) {
         blob_drop(call.name_text);
+        blob_drop(call.args);
         if (call.number) slice_end(thread, call.number, now_ns(), NULL);
     }
     Py_XDECREF(keep);
@@ -161,6 +172,7 @@ static int end(struct code *code, PyObject *frame, PyObject *kind) {
         more = call.key != key;
         if (unlikely(call.waits)) thread->calls_waiting--, core.stats.short_calls++;
         blob_drop(call.name_text);
+        blob_drop(call.args);
         if (call.number) slice_end(thread, call.number, ns, more ? NULL : error);
     }
     blob_drop(error);
@@ -329,7 +341,8 @@ PyObject *calls_start(void) {
     PyObject *scope = PyImport_ImportModule("gputrace.hot.scope");
     is_contextlib = scope ? PyObject_GetAttrString(scope, "is_contextlib") : NULL;
     Py_XDECREF(scope);
-    if (!is_contextlib || !(last_instruction = PyUnicode_InternFromString("f_lasti")) || !(caller = PyUnicode_InternFromString("f_back")))
+    if (!is_contextlib || !(last_instruction = PyUnicode_InternFromString("f_lasti")) || !(caller = PyUnicode_InternFromString("f_back")) ||
+        !(source_key = Py_BuildValue("(s)", "source")))
         return NULL;
     return PyType_FromSpec(&calls_spec);
 }

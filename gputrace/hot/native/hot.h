@@ -303,15 +303,15 @@ bool sequence_encode(struct sequence *sequence, struct buffer *out, const struct
 enum thread_life { THREAD_LIVES, THREAD_ENDED, THREAD_FORGOTTEN }; /* by the system, by us: whoever comes second frees what is left */
 
 /* A function call that is open. `key`: its frame where frames can be suspended, else its code; `number`: its slice's, 0
- * where it is not drawn. One that `waits` is not in the ring yet, as it may prove too short: its begin, its name and, of
- * a name that is not kept, what `label.text` points to. */
+ * where it is not drawn. One that `waits` is not in the ring yet, as it may prove too short: its begin, its name, of a name
+ * that is not kept what `label.text` points to, and its arguments. */
 struct open_call {
     uintptr_t key;
     uint64_t number;
     bool waits;
     int64_t begin_ns;
     struct label label;
-    struct blob *name_text;
+    struct blob *name_text, *args;
 };
 
 /* Handles below mean another stream on each context. */
@@ -375,7 +375,7 @@ struct stats {
 };
 
 /* Which gputrace/hot/_hot.pyi this is: compiled.py has the number, too. Another one where what is there changes. */
-enum { INTERFACE = 4 };
+enum { INTERFACE = 5 };
 
 /* The process's state. */
 struct core {
@@ -419,7 +419,7 @@ struct thread *thread_known(void); /* the same, NULL if there is none yet */
 /* Has the collector been woken, if it is to be? False with an exception set. */
 bool spans_awake(void);
 /* A slice of a thread's own, without an object: its number, 0 where there is no room. */
-uint64_t slice_begin(struct thread *thread, struct label label, int64_t ns);
+uint64_t slice_begin(struct thread *thread, struct label label, int64_t ns, const struct blob *args);
 void slice_end(struct thread *thread, uint64_t number, int64_t ns, const struct blob *args);
 /* Put into a thread's ring those of its open calls that wait and began until then, outermost first. With the GIL. */
 void calls_settle(struct thread *thread, int64_t until_ns);

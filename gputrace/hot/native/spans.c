@@ -46,7 +46,10 @@ static _Thread_local uint32_t mine_generation; /* of `mine`, which is forgotten 
 static pthread_key_t at_thread_end;
 
 static void thread_free(struct thread *thread) {
-    for (size_t i = 0; i < thread->calls_open; i++) blob_drop(thread->calls[i].name_text);
+    for (size_t i = 0; i < thread->calls_open; i++) {
+        blob_drop(thread->calls[i].name_text);
+        blob_drop(thread->calls[i].args);
+    }
     free(thread->calls);
     free(thread);
 }
@@ -237,11 +240,12 @@ static void count_dropped_span(void) {
 
 /* Slices without an object: for calls.c. */
 
-uint64_t slice_begin(struct thread *thread, struct label label, int64_t ns) {
+uint64_t slice_begin(struct thread *thread, struct label label, int64_t ns, const struct blob *args) {
+    if (unlikely(args != NULL)) define_keys(args);
     GUARD();
     uint64_t number = ++core.next_number;
     UNGUARD();
-    bool there = put_alone(thread, RECORD_BEGIN, 0, label, ns, number, 0, NULL, false);
+    bool there = put_alone(thread, RECORD_BEGIN, 0, label, ns, number, 0, args, false);
     if (unlikely(!there)) return count_dropped_span(), 0;
     GUARD();
     thread->open++;
@@ -269,9 +273,10 @@ void calls_settle(struct thread *thread, int64_t until_ns) {
         if (call->begin_ns > until_ns) return;
         call->waits = false;
         thread->calls_waiting--;
-        call->number = slice_begin(thread, call->label, call->begin_ns);
+        call->number = slice_begin(thread, call->label, call->begin_ns, call->args);
         blob_drop(call->name_text);
-        call->name_text = NULL;
+        blob_drop(call->args);
+        call->name_text = call->args = NULL;
     }
 }
 
