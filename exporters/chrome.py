@@ -18,7 +18,7 @@ bracket; the recording's ``header`` brings it. https://github.com/google/trace-v
 
 from __future__ import annotations
 
-from gputrace.model import BEGIN, COUNTER, COUNTER_TRACK, END, GROUP, LANE, SLICE, THREAD, Exporter
+from gputrace.model import BEGIN, COUNTER, COUNTER_TRACK, END, FLOW, GROUP, LANE, SLICE, THREAD, Exporter, Flow
 
 from . import jsontext
 from .output import Output
@@ -274,6 +274,11 @@ class _Lines:
             assert isinstance(name, (int, float))
             return f'{self._sample}{_number(name)}}},"ts":{time}'
         joined = self._flows.line(flow, self._place, ns) if flow else ""
+        if args and FLOW in args:
+            followed = args[FLOW]
+            assert isinstance(followed, Flow)
+            joined += self._flows.line(followed, self._place, ns)
+            args = {key: value for key, value in args.items() if key != FLOW}
         extra = f'"args":{jsontext.mapping(args)},' if args else ""
         if kind == END:
             # A flow's line binds to the innermost open slice: it comes before the end, and behind a begin.

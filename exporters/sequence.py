@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from gputrace.model import BEGIN, COUNTER, END, INSTANT, SLICE
+from gputrace.model import BEGIN, COUNTER, END, INSTANT, SLICE, Flow
 
 from . import wire
 from .schema import (
@@ -262,6 +262,9 @@ class Sequence:
             event += _FLOW_TAG + _pack_flow(self._flow_base + flow, 0)[:8]
         if args:
             for key, value in args.items():
+                if type(value) is Flow:
+                    event += _FLOW_TAG + _pack_flow(self._flow_base + value, 0)[:8]
+                    continue
                 field = self._arg_names.get(key)
                 if field is None:
                     iid = len(self._arg_names) + 1

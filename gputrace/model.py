@@ -27,6 +27,18 @@ if TYPE_CHECKING:
     #: (ts_ns, kind, name or counter value or None, args or None, flow id or 0, end_ns or 0); one tuple an edge.
     Edge = tuple[int, int, str | int | float | None, Args | None, int, int]
 
+#: The arg that a `Flow` stands under.
+FLOW = "gputrace.flow"
+
+
+class Flow(int):
+    """Among the args of a BEGIN or SLICE, under `FLOW`: no fact to show but a further flow id, whose slices may lie on
+    one track. They count from 2^43, where no span's number comes.
+    """
+
+    __slots__ = ()
+
+
 # Kinds of edge. END carries no name: it closes the innermost open slice of its track. SLICE is a begin and an end in
 # one, at ts_ns and end_ns, with nothing between on its track: most slices hold no other, and one costs half of two.
 BEGIN = 1
@@ -179,8 +191,8 @@ class Exporter:
         """An instance that goes on where a killed process left its shard, which has said already what the process is.
 
         What is written to ``file``, which is empty, comes right behind the shard, cut to its last whole record. It is
-        of host tracks and counters alone, so no flow has both its ends there. Raises NotImplementedError if the format
-        cannot: what the process had not put into its shard is lost then, and the recording's summary says so.
+        of host tracks and counters alone, so of a window's flow just one end is there. Raises NotImplementedError if
+        the format cannot: what the process had not put into its shard is lost then, which the recording's summary says.
         """
         raise NotImplementedError
 
@@ -202,7 +214,7 @@ class Exporter:
 
         ``args`` may be empty. Slices of one flow id, on different tracks, are joined by an arrow from the earlier one;
         0 is no flow. An END may carry args: they belong to the slice it closes. A COUNTER edge has its value (int or
-        float) as the name.
+        float) as the name. An arg may be a `Flow`.
         """
         raise NotImplementedError
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gputrace.counts import Counts
-from gputrace.model import COUNTER, Exporter, Process, Track
+from gputrace.model import COUNTER, Exporter, Flow, Process, Track
 from gputrace.shards import ShardFolder
 from gputrace.timeline import HostTimeline
 from gputrace.tracks import Tracks
@@ -367,6 +367,8 @@ def text(name: str) -> bytes:
 
 
 def argument(value: Any) -> tuple[int, bytes]:
+    if isinstance(value, Flow):
+        return 6, struct.pack("<q", value)
     if isinstance(value, bool):
         return 1, struct.pack("<B", value)
     if isinstance(value, int):

@@ -7,12 +7,13 @@ and what they say later is not what they said then.
 from __future__ import annotations
 
 from gputrace.fence import let_through
+from gputrace.model import FLOW, Flow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Final
 
-    from gputrace.model import ArgValue
+    from gputrace.model import Args, ArgValue
 
 #: Characters kept of a string that was passed, of one made from something else, and of a name.
 LONGEST_STRING: Final = 4096
@@ -25,7 +26,7 @@ ARG_COST: Final = 16
 #: The arg that says how many others there was no room for.
 LEFT_OUT: Final = "args left out"
 
-_PLAIN = frozenset((float, bool))
+_PLAIN = frozenset((float, bool, Flow))
 _WIDE: Final = 1 << 63
 #: So many args whose strings are no longer than `LONGEST_STRING` have room whatever they are.
 _FEW: Final = 31
@@ -65,6 +66,13 @@ def sanitize(args: dict[str, Any]) -> dict[str, ArgValue]:
     if left_out:
         safe[LEFT_OUT] = left_out
     return safe
+
+
+def of_window(args: Args) -> Args:
+    """A span's args for its window: what the host's slice follows, the window does not follow once more."""
+    if FLOW in args:
+        return {name: value for name, value in args.items() if name != FLOW}
+    return args
 
 
 def _length(value: ArgValue) -> int:

@@ -7,6 +7,8 @@ comes out.
 
 from __future__ import annotations
 
+from gputrace.hot.arguments import of_window
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -69,13 +71,14 @@ def drain(entries: list[Any], elapsed: Callable[[Any, Any], Any], anchor: Any, b
                     code, end_ms = elapsed(anchor, span.end)
                     if not code:
                         scope = span.scope
+                        args = span.args and of_window(span.args)
                         passed(
                             (
                                 base_ns + int(ms * 1e6),
                                 base_ns + int(end_ms * 1e6),
                                 span.flow,
                                 span.name,
-                                span.args if span.error is None else {**(span.args or {}), "error": span.error},
+                                args if span.error is None else {**(args or {}), "error": span.error},
                                 span.thread.number if scope == 0 else _key(span),
                                 span.t0,
                             )
@@ -92,7 +95,8 @@ def drain(entries: list[Any], elapsed: Callable[[Any, Any], Any], anchor: Any, b
                 opened += 1
                 taken += 1
                 if span.reason != _ABANDONED_REASON:  # else it need not be drawn at all
-                    passed((base_ns + int(ms * 1e6), None, span.flow, span.name, span.args, _key(span), span.t0))
+                    args = span.args and of_window(span.args)
+                    passed((base_ns + int(ms * 1e6), None, span.flow, span.name, args, _key(span), span.t0))
                 continue
         elif is_open and span.reason is None:
             try:
@@ -133,7 +137,7 @@ def untimed(span: Any) -> Passed:
     if is_open:
         return (None, None, span.flow, None, end_args(span), None, 0)
     error = span.misread or "its event could not be read back"
-    return (None, None, span.flow, span.name, {**(span.args or {}), "error": error}, None, span.t0)
+    return (None, None, span.flow, span.name, {**of_window(span.args or {}), "error": error}, None, span.t0)
 
 
 def end_args(span: Span) -> Args | None:

@@ -22,6 +22,8 @@ import os
 import stat
 from struct import Struct
 
+from gputrace.model import Flow
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -316,16 +318,16 @@ class Ring:
                 args[key] = text if kind == _TEXT else _wide(text)
             elif at + form.size <= end:
                 value = form.unpack_from(data, at)[0]
-                args[key] = bool(value) if kind == _BOOL else value
+                args[key] = bool(value) if kind == _BOOL else Flow(value) if kind == _FLOW else value
                 at += form.size
             else:
                 break
         return args
 
 
-_BOOL, _TEXT = 1, 4
+_BOOL, _TEXT, _FLOW = 1, 4, 6
 #: How an argument's value is stored, by its type; None: as text.
-_ARGS: Final = {_BOOL: Struct("<B"), 2: _INT, 3: _DOUBLE, _TEXT: None, 5: None}
+_ARGS: Final = {_BOOL: Struct("<B"), 2: _INT, 3: _DOUBLE, _TEXT: None, 5: None, _FLOW: _INT}
 
 
 def _sized_text(data: bytes, at: int, end: int) -> tuple[str, int]:

@@ -31,7 +31,7 @@ import gputrace
 from gputrace import collector, devices, devicetrace, hostclock, hot, instrument, purehost, tracer
 from gputrace.anchoring import Anchoring
 from gputrace.devices.simulated import DriftingClock, SimulatedBackend, SimulatedGPU, SimulatedStream
-from gputrace.model import Recording
+from gputrace.model import FLOW, Flow, Recording
 from gputrace.shards import ShardFolder
 from tests.fake_driver.isolated import receive, send
 from tests.hot import called, callees
@@ -307,7 +307,8 @@ class Program:
 
     def _args(self, b: int, c: int) -> dict[str, Any]:
         chosen = random.Random(b * 1009 + c)
-        return {chosen.choice(KEYS): chosen.choice(VALUES) for _ in range(chosen.choice((0, 0, 1, 2, 5, 20)))}
+        args = {chosen.choice(KEYS): chosen.choice(VALUES) for _ in range(chosen.choice((0, 0, 1, 2, 5, 20)))}
+        return {**args, FLOW: Flow((1 << 43) + b)} if chosen.random() < 0.2 else args
 
     def _span(self, b: int, c: int) -> Any:
         return gputrace.span(NAMES[b % len(NAMES)], self.handles[c % len(self.handles)], **self._args(b, c))

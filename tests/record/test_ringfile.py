@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gputrace.model import Recording
+from gputrace.model import FLOW, Flow, Recording
 from gputrace.record.ringfile import NO_NAME, Ring, RingEdge, dropped
 from gputrace.shards import ShardFolder
 from tests import ringwriter
@@ -28,6 +28,7 @@ ARGS = {
     "float": 0.1,
     "text": "größe \ud800 \0",
     "": "",
+    FLOW: Flow((1 << 43) + 1),
 }
 
 
@@ -55,7 +56,8 @@ def said(edge: RingEdge | ringwriter.Edge) -> tuple[Any, ...]:
     stream = edge.has_stream if isinstance(edge, RingEdge) else edge.stream
     name = "" if edge.kind == END else edge.name
     number = 0 if edge.kind == SAMPLE else edge.number
-    return (edge.kind, edge.ns, number, name, edge.args or {}, edge.scope, stream, repr(edge.value), edge.unit)
+    args = {key: (type(value), value) for key, value in edge.args.items()} if edge.args else {}
+    return (edge.kind, edge.ns, number, name, args, edge.scope, stream, repr(edge.value), edge.unit)
 
 
 @pytest.mark.parametrize("intern", [True, False], ids=["names by number", "names as text"])

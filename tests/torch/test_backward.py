@@ -50,12 +50,12 @@ dist.destroy_process_group()
 INSTRUMENTS = ("torch.modules", "torch.autograd", "torch.backward")
 
 
-def recorded(tmp_path: Path, work: Callable[[], Any], *more: str) -> list[Slice]:
+def recorded(tmp_path: Path, work: Callable[[], Any], *more: str, suffix: str = "pftrace") -> list[Slice]:
     """What was drawn; nothing was told."""
-    recording = gputrace.trace(tmp_path / "t.pftrace", "host", instrument=[*INSTRUMENTS, *more])
+    recording = gputrace.trace(tmp_path / f"t.{suffix}", "host", instrument=[*INSTRUMENTS, *more])
     with recording:
         work()
-    engine = Engine(tmp_path / "t.pftrace")
+    engine = Engine(tmp_path / f"t.{suffix}")
     assert_clean(engine)
     drawn = slices(engine)
     assert_nested(drawn)
@@ -113,6 +113,29 @@ def test_each_module_in_the_one_that_holds_it(tmp_path: Path) -> None:
     assert tree(drawn) == MLP * 2
     kinds = {each.name: each.args["class"] for each in drawn if str(each.name).endswith("(backward)")}
     assert kinds["Sequential.1 (backward)"] == "ReLU"
+
+
+@pytest.mark.parametrize("suffix", ["pftrace", "json"])
+def test_an_arrow_leads_from_each_forward_to_its_backward(tmp_path: Path, suffix: str) -> None:
+    model = mlp()
+
+    def work() -> None:
+        losses = [model(torch.ones(3, 4)).sum() for _ in range(2)]
+        for loss in losses:
+            loss.backward(retain_graph=True)
+        losses[0].backward()  # once more: its modules have theirs
+        with torch.no_grad():
+            model(torch.ones(3, 4))
+
+    drawn = recorded(tmp_path, work, suffix=suffix)
+    by_id = {each.id: each for each in drawn}
+    arrows = [(each, by_id[id]) for each in drawn for id in each.flows_to]
+    assert [f"{source.name} (backward)" for source, _ in arrows] == [target.name for _, target in arrows]
+    assert Counter(source.name for source, _ in arrows) == dict.fromkeys((each.strip(".") for each in MLP), 2)
+    roots = [(source.ts, target.ts) for source, target in arrows if source.name == "Sequential"]
+    passes = [each.ts for each in drawn if each.name == "Sequential (backward)"]
+    assert [target for _, target in sorted(roots)] == passes[:2]
+    assert all(set(each.args) <= {"class", "shapes"} for each in drawn)
 
 
 def test_a_shared_module_shows_each_of_its_calls(tmp_path: Path) -> None:

@@ -70,7 +70,8 @@ static inline bool room_for_one(void *items, size_t *room, size_t count, size_t 
 
 enum { MOST_NAMES = 1 << 14, LONGEST_NAME_KEPT = 1024 };
 enum { LONGEST_NAME = 1 << 17, MOST_ARGS = 1 << 18, ARG_COST = 16 }; /* characters: see arguments.py */
-enum { ARG_NONE, ARG_BOOL, ARG_INT, ARG_DOUBLE, ARG_TEXT, ARG_WIDE }; /* ARG_WIDE: an int beyond int64, in hexadecimal */
+enum { ARG_NONE, ARG_BOOL, ARG_INT, ARG_DOUBLE, ARG_TEXT, ARG_WIDE, ARG_FLOW };
+/* ARG_WIDE: an int beyond int64, in hexadecimal. ARG_FLOW: no fact, a further flow id (model.py, `Flow`). */
 enum { NAME_INLINE = 0, NAME_ERROR, NAME_ENDED, NAME_GPU, NAME_PLACEMENT, NAME_CLOCK, NAME_LEFT_OUT, FIRST_NAME };
 
 /* A name that was met before; never freed. `generation`: of the recording whose ring defines it. */
@@ -129,6 +130,8 @@ void blob_drop(struct blob *blob);
 struct blob *blob_of_args(PyObject *const *values, PyObject *kwnames, bool *ok);
 struct blob *blob_of_text_args(int count, const uint32_t *keys, const struct text *values);
 struct blob *blob_of_error(struct text said); /* the arguments {"error": said} */
+/* A span's arguments for its window: without what the host's slice follows. A new reference; NULL where there are none. */
+struct blob *blob_of_window(struct blob *args);
 bool arg_next(struct args *args, struct arg *out);
 PyObject *args_object(const struct args *views, int count);
 uint64_t text_hash(struct text text, uint64_t seed);
@@ -404,7 +407,7 @@ static inline void replace(PyObject **place, PyObject *object) {
 
 /* What the module finds in its Python siblings. */
 struct helpers {
-    PyObject *plain, *as_name, *kind_name, *describe;          /* arguments.py */
+    PyObject *plain, *as_name, *kind_name, *describe, *flow;   /* arguments.py */
     PyObject *find_scope, *task_scope, *running_loop;          /* scope.py */
     PyObject *note_use, *last_use, *let_through, *thread_name, *decorate, *decorate_bare, *reduced; /* shared.py */
     PyObject *modules, *asyncio, *greenlet;

@@ -226,6 +226,15 @@ static bool fits_unsigned(struct text text, uint64_t *value) {
     return true;
 }
 
+static bool put_flow(const struct sequence *s, struct buffer *event, int64_t flow) {
+    if (!reserve(event, 10)) return false;
+    uint64_t id = s->flow_base + (uint64_t)flow;
+    uint8_t *at = event->data + event->length;
+    *at++ = 0xf9, *at++ = 0x02; /* TrackEvent.flow_ids */
+    event->length = (size_t)(bytes(at, &id, 8) - event->data);
+    return true;
+}
+
 static bool put_annotation(struct sequence *s, struct buffer *event, struct buffer *names_out, const struct arg *arg) {
     uint64_t a, b, iid, wide = 0, *known = interned(&s->arg_names, arg->key, &a, &b);
     if (known) {
@@ -287,7 +296,8 @@ static bool put_args(struct sequence *s, struct buffer *event, struct buffer *na
         while (arg_next(&view, &arg)) {
             if (i && said_before(edge, i, arg.key)) continue;
             if (edge->view_count > 1) override(edge, i + 1, &arg);
-            if (!put_annotation(s, event, names_out, &arg)) return false;
+            bool ok = arg.type == ARG_FLOW ? put_flow(s, event, arg.integer) : put_annotation(s, event, names_out, &arg);
+            if (!ok) return false;
         }
     }
     return true;

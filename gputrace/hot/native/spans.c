@@ -1354,6 +1354,7 @@ bool spans_start(void) {
         const char *module, *name;
     } wanted[] = {
         {&helpers.plain, "arguments", "plain"},          {&helpers.as_name, "arguments", "as_name"},
+        {&helpers.flow, "arguments", "Flow"},
         {&helpers.kind_name, "arguments", "kind_name"},  {&helpers.describe, "arguments", "describe"},
         {&helpers.find_scope, "scope", "find_scope"},    {&helpers.task_scope, "scope", "task_scope"},
         {&helpers.running_loop, "scope", "running_loop"}, {&enters, "scope", "ENTERS"},

@@ -224,6 +224,13 @@ static bool put_int(struct builder *b, struct label key, PyObject *value) {
 /* Longer strings, and all other types, are made plain in Python. */
 enum { LONGEST_STRING = 4096 };
 
+static bool put_flow(struct builder *b, struct label key, PyObject *value) {
+    int64_t flow = PyLong_AsLongLong(value);
+    if (flow == -1 && PyErr_Occurred()) return false;
+    if (affords(b, 0) && put_head(b, ARG_FLOW, key, 8)) put(b, &flow, 8);
+    return true;
+}
+
 static bool put_value(struct builder *b, struct label key, PyObject *value) {
     if (PyLong_CheckExact(value)) return put_int(b, key, value);
     if (PyUnicode_CheckExact(value) && PyUnicode_GetLength(value) <= LONGEST_STRING)
@@ -237,6 +244,7 @@ static bool put_value(struct builder *b, struct label key, PyObject *value) {
         if (affords(b, 0) && put_head(b, ARG_BOOL, key, 1)) *b->at++ = value == Py_True;
         return true;
     }
+    if ((PyObject *)Py_TYPE(value) == helpers.flow) return put_flow(b, key, value);
     PyObject *plain = PyObject_CallFunctionObjArgs(helpers.plain, value, NULL);
     if (!plain) return let_through(); /* a value that cannot say what it is costs that argument alone */
     bool ok = PyLong_CheckExact(plain) || PyUnicode_CheckExact(plain) || PyFloat_CheckExact(plain) || PyBool_Check(plain)
@@ -301,7 +309,8 @@ bool arg_next(struct args *args, struct arg *out) {
     if (!out->key.id) out->key.text = take_text(&at);
     switch (out->type) {
     case ARG_BOOL: out->integer = *at++; break;
-    case ARG_INT: memcpy(&out->integer, at, 8), at += 8; break;
+    case ARG_INT:
+    case ARG_FLOW: memcpy(&out->integer, at, 8), at += 8; break;
     case ARG_DOUBLE: memcpy(&out->real, at, 8), at += 8; break;
     default: out->text = take_text(&at);
     }
@@ -309,10 +318,28 @@ bool arg_next(struct args *args, struct arg *out) {
     return true;
 }
 
+struct blob *blob_of_window(struct blob *args) {
+    struct arg arg;
+    if (!args) return NULL;
+    struct args view = {args->bytes, args->bytes + args->length};
+    for (;;) {
+        const uint8_t *from = view.at;
+        if (!arg_next(&view, &arg)) return blob_share(args);
+        if (arg.type != ARG_FLOW) continue;
+        struct blob *without = blob_make(args->bytes, args->length);
+        if (!without) return NULL;
+        size_t before = (size_t)(from - args->bytes), after = (size_t)(view.end - view.at);
+        memcpy(without->bytes + before, view.at, after);
+        without->length = (uint32_t)(before + after);
+        return without;
+    }
+}
+
 static PyObject *arg_object(const struct arg *arg) {
     switch (arg->type) {
     case ARG_BOOL: return PyBool_FromLong((long)arg->integer);
     case ARG_INT: return PyLong_FromLongLong(arg->integer);
+    case ARG_FLOW: return PyObject_CallFunction(helpers.flow, "L", (long long)arg->integer);
     case ARG_DOUBLE: return PyFloat_FromDouble(arg->real);
     case ARG_TEXT: return text_object(arg->text);
     default: {

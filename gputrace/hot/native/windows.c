@@ -92,7 +92,7 @@ static void set_read_error(struct window *window, int code, PyObject *words) {
 
 static struct passed passed_begin(struct window *window) {
     struct passed passed = {.flow = window->number, .label = window->label, .is_begin = true, .enqueued_ns = window->enqueued_ns,
-                            .key_thread = window->key_thread, .scope = window->scope, .args = blob_share(window->args),
+                            .key_thread = window->key_thread, .scope = window->scope, .args = blob_of_window(window->args),
                             .name_text = blob_share(window->name_text)};
     return passed;
 }

@@ -9,10 +9,12 @@ from __future__ import annotations
 from _bisect import bisect_left
 from _thread import _local
 from _weakref import ref
+from itertools import count
 
 from gputrace import hot
 from gputrace.fence import let_through
 from gputrace.instrument.torch import observer, prepare, streams
+from gputrace.model import FLOW, Flow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ MOST_STRETCHES: Final = 1 << 15
 #: Threads beyond which those that are gone are forgotten.
 MOST_THREADS: Final = 64
 _NO_END: Final = (1 << 63) - 1
+_flows = count(1 << 43)
 
 
 def backward(site: Site) -> None:
@@ -33,11 +36,26 @@ def backward(site: Site) -> None:
     torch = site.module
     prepare(site, torch)
     library = observer.load(torch)
-    modules = Modules(site, torch._C._autograd._get_sequence_nr, library.gputrace_thread, library.gputrace_look_again)
+    modules = Modules(
+        site,
+        torch._C._autograd._get_sequence_nr,
+        library.gputrace_thread,
+        library.gputrace_look_again,
+        torch.is_grad_enabled,
+    )
     site.swap(torch.autograd.graph._engine_run_backward, lambda *_, **__: _Pass(modules))
     methods = (Modules.moved, Modules.state, Modules.begin_pass, Modules.end_pass, _Call.__enter__, _Call.__exit__)
     if site.on_code is not None:
-        for method in (_moved, *methods, Modules.around, _Thread.mark, _Pass.__enter__, _Pass.__exit__):
+        for method in (
+            _moved,
+            *methods,
+            Modules.call,
+            _Call.around,
+            _Call.backward,
+            _Thread.mark,
+            _Pass.__enter__,
+            _Pass.__exit__,
+        ):
             site.on_code(method.__code__, wrapper=False)
     handle = int(library.gputrace_watch_nodes(_moved))
     _modules = modules
@@ -51,9 +69,9 @@ def backward(site: Site) -> None:
     site.undo_with(stop)
 
 
-def of_call(span: Any, name: str, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What stands around a call of a module, whose forward's ``span`` this is."""
-    return span if _modules is None else _modules.around(span, name, kind, args, kwargs)
+def call_of(name: str, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
+    """A call of a module that begins, whose `_Call.around` is to stand around it; None where nobody asks for it."""
+    return None if _modules is None else _modules.call(name, kind, args, kwargs)
 
 
 def _moved(forward_thread: int, number: int) -> tuple[int, int] | None:
@@ -65,15 +83,31 @@ def _moved(forward_thread: int, number: int) -> tuple[int, int] | None:
 class _Call:
     """A call of a module: around it as it runs, and what nodes made inside belong to."""
 
-    __slots__ = ("_modules", "_span", "device", "kind", "name", "parent")
+    __slots__ = ("_flow", "_modules", "_span", "device", "kind", "name", "parent")
 
-    def __init__(self, modules: Modules, span: Any, name: str, kind: str, device: int | None) -> None:
+    def __init__(self, modules: Modules, name: str, kind: str, device: int | None, flow: Flow | None) -> None:
         self._modules = modules
-        self._span = span
+        self._span: Any = None
+        self._flow = flow
         self.name = name
         self.kind = kind
         self.device = device
         self.parent: _Call | None = None
+
+    def around(self, name: str, stream: int | None, facts: dict[str, Any]) -> _Call:
+        """The block around the forward, which shows it as this span."""
+        if self._flow is not None:
+            facts[FLOW] = self._flow
+        self._span = hot.span(name, stream, **facts)
+        return self
+
+    def backward(self) -> Any:
+        """A span for a stretch of its backward. The first one's slice is where the arrow from the forward leads."""
+        facts: dict[str, Any] = {"class": self.kind}
+        flow, self._flow = self._flow, None
+        if flow is not None:
+            facts[FLOW] = flow
+        return hot.span(f"{self.name} (backward)", streams.of_device(self.device), **facts)
 
     def __enter__(self) -> Any:
         entered = self._span.__enter__()
@@ -145,11 +179,13 @@ class Modules:
     """Whose node runs: from calls of modules to slices.
 
     ``number()`` is what torch gives to the next node of the calling thread, ``name_of_thread()`` what its nodes name it
-    by, ``look_again()`` has `moved` be called at the next node of every thread.
+    by, ``look_again()`` has `moved` be called at the next node of every thread, ``makes_graphs()`` says whether what
+    this thread does now may have a backward.
     """
 
-    def __init__(self, site: Site, number: Any, name_of_thread: Any, look_again: Any) -> None:
+    def __init__(self, site: Site, number: Any, name_of_thread: Any, look_again: Any, makes_graphs: Any) -> None:
         self.site = site
+        self._makes_graphs = makes_graphs
         self.number = number
         self._name_of_thread = name_of_thread
         self._look_again = look_again
@@ -157,8 +193,9 @@ class Modules:
         self._local = _local()
         self._under_way: set[_Thread] = set()  # threads that wait for a pass of theirs
 
-    def around(self, span: Any, name: str, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
-        return _Call(self, span, name, kind, streams.device_of((*args, *kwargs.values())))
+    def call(self, name: str, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
+        flow = Flow(next(_flows)) if self._makes_graphs() else None
+        return _Call(self, name, kind, streams.device_of((*args, *kwargs.values())), flow)
 
     def state(self) -> _Thread:
         """The calling thread's."""
@@ -218,7 +255,7 @@ class Modules:
             at += 1
         thread.close(at)
         for each in path[at - thread.floor :]:
-            span: Any = hot.span(f"{each.name} (backward)", streams.of_device(each.device), **{"class": each.kind})
+            span = each.backward()
             span.__enter__()
             thread.open.append((each, span))
         # What a pass makes that is itself to be differentiated belongs to the module that it differentiates.

@@ -53,13 +53,14 @@ def modules(site: Site) -> None:
         if not name:
             return NOTHING
         stream = streams.of_module(module, name, args, kwargs)
+        facts: dict[str, Any] = {"class": kind}
         # What is asked of a tensor is itself recorded where a graph is being traced, or a mode looks on.
         if args and is_traced() is None and not has_mode():
             shapes = [shape(value) for value in args if type(value) is tensor or type(value) is parameter]
             if shapes:
-                span = hot.span(name, stream, **{"class": kind, "shapes": ", ".join(shapes)})
-                return backward.of_call(span, name, kind, args, kwargs)
-        return backward.of_call(hot.span(name, stream, **{"class": kind}), name, kind, args, kwargs)
+                facts["shapes"] = ", ".join(shapes)
+        call = backward.call_of(name, kind, args, kwargs)
+        return hot.span(name, stream, **facts) if call is None else call.around(name, stream, facts)
 
     site.swap(torch.nn.Module._wrapped_call_impl, around)
 
