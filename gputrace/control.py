@@ -6,6 +6,7 @@ It knows the tracer that records now, and nothing where none does.
 from __future__ import annotations
 
 from gputrace import tracer
+from gputrace.fence import EXHAUSTED
 
 
 def step() -> None:
@@ -15,9 +16,12 @@ def step() -> None:
     where nobody calls this, do so no more. An instant named "gputrace.step" marks the end of each on this thread, and
     ``gputrace summary --by step`` tells how long they took. Raises nothing, and does nothing with nothing recording.
     """
-    running = tracer.current()
-    if running is not None:
-        running.regions.step()
+    try:
+        running = tracer.current()
+        if running is not None:
+            running.regions.step()
+    except EXHAUSTED:
+        pass
 
 
 def pause() -> None:
@@ -25,16 +29,22 @@ def pause() -> None:
 
     Of all threads, and of children that are forked meanwhile. Raises nothing, and does nothing with nothing recording.
     """
-    running = tracer.current()
-    if running is not None:
-        running.regions.pause()
+    try:
+        running = tracer.current()
+        if running is not None:
+            running.regions.pause()
+    except EXHAUSTED:
+        pass
 
 
 def resume() -> None:
     """Go on after `pause`, within what ``--delay``, ``--duration`` or ``--steps`` asked for. Raises nothing."""
-    running = tracer.current()
-    if running is not None:
-        running.regions.resume()
+    try:
+        running = tracer.current()
+        if running is not None:
+            running.regions.resume()
+    except EXHAUSTED:
+        pass
 
 
 def dump() -> str:

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Final
 
 # The builtin part of `signal`, which itself imports enum.
 _signal: Any = __import__("_signal")
+
+
+#: What any call of ours may raise at the program's last depth, or with its last memory: there a hook does nothing, by
+#: no further call. A RecursionError is a RuntimeError: this goes before what catches those.
+EXHAUSTED: Final = (RecursionError, MemoryError)
 
 
 def let_through(error: BaseException) -> None:
@@ -19,28 +24,26 @@ def let_through(error: BaseException) -> None:
     traceback = error.__traceback__
     if traceback is None or traceback.tb_next is None:
         return  # raised by what this very frame called in C: no handler has been in between
-    handlers = None
-    while traceback.tb_next is not None:
-        traceback = traceback.tb_next
-        if handlers is None:
-            handlers = _handlers()
-        if traceback.tb_frame.f_code in handlers:
-            raise error
-
-
-def _handlers() -> list[Any]:
-    """The code of the signal handlers that are installed now."""
-    found = []
-    for number in _signal.valid_signals():
-        try:
-            handler = _signal.getsignal(number)
-        except ValueError:
-            continue
-        if callable(handler):
-            function = getattr(handler, "__func__", handler)
-            if not hasattr(function, "__code__"):
-                function = getattr(type(handler).__call__, "__func__", type(handler).__call__)
-            code = getattr(function, "__code__", None)
-            if code is not None:
-                found.append(code)
-    return found
+    handlers: list[Any] = []
+    try:  # with no frame but this one: a handler that raised in what our caller called had that much room, too
+        for number in _signal.valid_signals():
+            try:
+                handler = _signal.getsignal(number)
+            except ValueError:
+                continue
+            if callable(handler):
+                function = getattr(handler, "__func__", handler)
+                if not hasattr(function, "__code__"):
+                    function = getattr(type(handler).__call__, "__func__", type(handler).__call__)
+                code = getattr(function, "__code__", None)
+                if code is not None:
+                    handlers.append(code)
+        while traceback.tb_next is not None:
+            traceback = traceback.tb_next
+            if traceback.tb_frame.f_code in handlers:
+                raise error
+    except RecursionError:
+        if type(error) not in EXHAUSTED:
+            raise error from None
+    except MemoryError:
+        pass

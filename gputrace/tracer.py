@@ -335,7 +335,8 @@ class Tracer:
         return self._ambient[ambient]
 
     def _room(self) -> int:
-        return hot.MOST_WINDOWS - sum(device.in_flight for device in self._devices.values())
+        # A list: to make a generator's function without memory ends Python 3.12 and 3.13.
+        return hot.MOST_WINDOWS - sum([device.in_flight for device in self._devices.values()])
 
     def _flush_with_multiprocessing(self) -> None:
         """Its children leave by `os._exit`, past atexit, but run its own finalizers first: the last of them is ours."""

@@ -5,6 +5,7 @@ Same names as `gputrace.hot.pure`, as far as programs and the tracer use them.
 
 from __future__ import annotations
 
+from gputrace.fence import EXHAUSTED
 from gputrace.hot import _hot
 from gputrace.hot.arguments import as_name, describe
 from gputrace.hot.shared import Stats, UseStream, plain_number
@@ -66,10 +67,13 @@ def counter(name: str, value: float, unit: str = "") -> None:
 
     Raises nothing: a value that is no number is not recorded.
     """
-    if _hot.is_on():
-        number = plain_number(name, value, _stats)
-        if number is not None:
-            _hot.sample(as_name(name), number, as_name(unit))
+    try:
+        if _hot.is_on():
+            number = plain_number(name, value, _stats)
+            if number is not None:
+                _hot.sample(as_name(name), number, as_name(unit))
+    except EXHAUSTED:
+        pass
 
 
 def failure(error: object, stream: Any = None) -> None:
@@ -77,13 +81,16 @@ def failure(error: object, stream: Any = None) -> None:
 
     The windows still close; none is taken for a fast success. Raises nothing.
     """
-    if _hot.is_armed():
-        if stream is None:
-            hit = list(_hot.all_queues())
-        else:
-            queue = _hot.queue_of(stream)
-            hit = [] if queue is None else [queue]
-        _hot.mark_failure(describe(error), hit)
+    try:
+        if _hot.is_armed():
+            if stream is None:
+                hit = list(_hot.all_queues())
+            else:
+                queue = _hot.queue_of(stream)
+                hit = [] if queue is None else [queue]
+            _hot.mark_failure(describe(error), hit)
+    except EXHAUSTED:
+        pass
 
 
 class use_stream(UseStream):

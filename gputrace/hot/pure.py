@@ -25,7 +25,7 @@ from _thread import _local, get_ident, get_native_id
 from itertools import count, islice
 from sys import _getframe, getrefcount
 
-from gputrace.fence import let_through
+from gputrace.fence import EXHAUSTED, let_through
 from gputrace.hostclock import now_ns
 from gputrace.hot.arguments import LONGEST_NAME, as_name, describe, kind_name, sanitize
 from gputrace.hot.drain import NEVER_CLOSED
@@ -33,8 +33,10 @@ from gputrace.hot.marks import FailureMark, Instant, Sample
 from gputrace.hot.scope import ENTERS, PLAIN, SUSPENDABLE, find_scope, running_loop, task_scope
 from gputrace.hot.shared import (
     BINDING_ERRORS,
+    FUNCTIONS,
     INVALID_HANDLE,
     MOST_SPANS,
+    NOTHING,
     Stats,
     UseStream,
     decorate_bare,
@@ -84,6 +86,7 @@ else:
 # What is being opened is no more fresh: another thread that enters it meanwhile opens one of its own.
 _FRESH, _OPEN, _ENDED, _CLOSED, _OPENING = 0, 1, 2, 3, 4
 CAPTURE_IMPLICIT: Final = 906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the legacy stream, beside one being captured
+_EXHAUSTED: Final = "there was no depth or no memory left"
 _NEVER_CLOSED: Final = str(NEVER_CLOSED["ended"])
 
 
@@ -286,86 +289,106 @@ class Span:
         Made and never entered, as a decorator is: its place in the pool is given back. Open: its block was left by an
         exception that a signal's handler raised before `__exit__` could begin; it is ended here.
         """
-        state = getattr(self, "state", _CLOSED)  # none where a signal's handler raised inside `__init__`
-        if state in (_FRESH, _OPENING):
-            if not self.free.closed:
-                self.free.append(Span(self.free, self.start, self.end))
-        elif state != _CLOSED:
-            self._end_without_event(_NEVER_CLOSED)
+        try:
+            state = getattr(self, "state", _CLOSED)  # none where a signal's handler raised inside `__init__`
+            if state in (_FRESH, _OPENING):
+                if not self.free.closed:
+                    self.free.append(Span(self.free, self.start, self.end))
+            elif state != _CLOSED:
+                self._end_without_event(_NEVER_CLOSED)
+        except EXHAUSTED:
+            pass
 
     def __enter__(self) -> Span:
-        made = self if not self.state and _on else self._another(_getframe(1))
-        if made.state:
-            return self  # nothing records it
-        made.state = _OPENING  # no other thread runs between this and the look at it
         try:
-            thread = made.thread = _local_state.buffer
-        except AttributeError:
-            thread = made.thread = _new_thread()
-        # Who can be suspended with this span open? A generator's or coroutine's frame says so; a task, by its loop.
-        code = _getframe(1).f_code
-        if code.co_flags & SUSPENDABLE or code.co_name in ENTERS:
-            made.scope = find_scope(_getframe(1))
-        elif ("_asyncio" in _modules and running_loop[0]() is not None) or "greenlet" in _modules:
-            made.scope = task_scope()
-        queue = made.queue
-        if thread.waiting:
-            thread.settle()
-        made.t0 = now_ns()
-        made.state = _OPEN
-        thread.append(made)
-        if queue is not None:
+            made = self if not self.state and _on else self._another(_getframe(1))
+            if made.state:
+                return self  # nothing records it
+            made.state = _OPENING  # no other thread runs between this and the look at it
             try:
-                captured = queue.capturing(queue.native)
-                if captured[0] or captured[1]:
-                    made.reason = _why_not(captured, "the stream is being captured", "the driver refused its stream")
-                elif code := queue.record(made.start, queue.native)[0]:
-                    made._refused(queue, code)
-                else:
-                    made.gpu = queue
-                    queue.append(made)
-            except BINDING_ERRORS as error:
-                let_through(error)
-                made.reason = "the driver refused its opening event"
-                _stats.failed += 1
+                thread = made.thread = _local_state.buffer
+            except AttributeError:
+                thread = made.thread = _new_thread()
+            # Who can be suspended with this span open? A generator's or coroutine's frame says so; a task, by its loop.
+            code = _getframe(1).f_code
+            if code.co_flags & SUSPENDABLE or code.co_name in ENTERS:
+                made.scope = find_scope(_getframe(1))
+            elif ("_asyncio" in _modules and running_loop[0]() is not None) or "greenlet" in _modules:
+                made.scope = task_scope()
+            queue = made.queue
+            if thread.waiting:
+                thread.settle()
+            made.t0 = now_ns()
+            made.state = _OPEN
+            try:
+                thread.append(made)
+            except EXHAUSTED:
+                made.state = _FRESH
+                raise
+            if queue is not None:
+                made._record_begin(queue)
+        except EXHAUSTED:
+            _stats.dropped_spans += 1
         return self
+
+    def _record_begin(self, queue: StreamQueue) -> None:
+        try:
+            captured = queue.capturing(queue.native)
+            if captured[0] or captured[1]:
+                self.reason = _why_not(captured, "the stream is being captured", "the driver refused its stream")
+            elif code := queue.record(self.start, queue.native)[0]:
+                self._refused(queue, code)
+            else:
+                self.gpu = queue
+                queue.append(self)
+        except EXHAUSTED:
+            self.gpu, self.reason = None, _EXHAUSTED
+        except BINDING_ERRORS as error:
+            let_through(error)
+            self.reason = "the driver refused its opening event"
+            _stats.failed += 1
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.again:
-            other = last_use(self.again, _getframe(1))
-            if other is not None:
-                other.__exit__(kind, error, trace)
-                return
-        if self.state != _OPEN:
-            return
-        if kind is not None and kind is not GeneratorExit:  # which is a generator's way to end early
-            said = kind_name(kind)
-            if self.state != _OPEN:
-                return  # what the program's own kind of exception did for its name closed it
-            self.error = said
-        queue = self.gpu
-        if self.thread.waiting:
-            self.thread.settle()
-        self.t1 = now_ns()
-        if queue is None:
-            self.state = _CLOSED
-            self.thread.append(self)
-            return
-        self.state = _ENDED
-        self.thread.append(self)
         try:
-            captured = queue.capturing(queue.native)
-            if captured[0] or captured[1]:
-                self.reason = _why_not(captured, "a stream capture began inside", "the driver refused its stream")
-            elif queue.record(self.end, queue.native)[0]:
+            if self.again:
+                other = last_use(self.again, _getframe(1))
+                if other is not None:
+                    other.__exit__(kind, error, trace)
+                    return
+            if self.state != _OPEN:
+                return
+            if kind is not None and kind is not GeneratorExit:  # which is a generator's way to end early
+                said = kind_name(kind)
+                if self.state != _OPEN:
+                    return  # what the program's own kind of exception did for its name closed it
+                self.error = said
+            queue = self.gpu
+            if self.thread.waiting:
+                self.thread.settle()
+            self.t1 = now_ns()
+            if queue is None:
+                self.state = _CLOSED
+                self.thread.append(self)
+                return
+            self.state = _ENDED
+            self.thread.append(self)
+            try:
+                captured = queue.capturing(queue.native)
+                if captured[0] or captured[1]:
+                    self.reason = _why_not(captured, "a stream capture began inside", "the driver refused its stream")
+                elif queue.record(self.end, queue.native)[0]:
+                    self.reason = "the driver refused its closing event"
+            except EXHAUSTED:
+                self.reason = _EXHAUSTED
+            except BINDING_ERRORS as refusal:
+                let_through(refusal)
                 self.reason = "the driver refused its closing event"
-        except BINDING_ERRORS as refusal:
-            let_through(refusal)
-            self.reason = "the driver refused its closing event"
-        self.state = _CLOSED
-        queue.append(self)
+            self.state = _CLOSED
+            queue.append(self)
+        except EXHAUSTED:
+            pass  # without an end, it is open until its finaliser or the recording ends it
 
     def _refused(self, queue: StreamQueue, code: Any) -> None:
         """The driver did not take the opening event. If the handle is another context's stream by now, try that one."""
@@ -411,7 +434,10 @@ class Span:
 
     def __call__(self, function: Any) -> Any:
         """Decorate: one span a call."""
-        return decorate_with(function, self.name, self._stream(), dict(self.args or {}))
+        try:
+            return decorate_with(function, self.name, self._stream(), dict(self.args or {}))
+        except EXHAUSTED:
+            return function
 
     def _stream(self) -> Any:
         """The stream it was made with."""
@@ -479,26 +505,38 @@ class Window(Span):
 
     def close(self) -> None:
         """Close the window at its stream's current position."""
-        if self._take_ticket():
-            Span.__exit__(self, None, None, None)
+        try:
+            if self._take_ticket():
+                Span.__exit__(self, None, None, None)
+        except EXHAUSTED:
+            pass
 
     def failure(self, error: object) -> None:
         """Something failed inside: the window still closes, and its slice carries the error."""
         if self.state == _OPEN:
             _stats.failed += self.error is None
-            self.error = describe(error)
+            try:
+                self.error = describe(error)
+            except EXHAUSTED:
+                self.error = _EXHAUSTED
 
     def abandon(self) -> None:
         """Drop the window: no closing event is recorded, and its slice, if already drawn, ends where its stream is."""
-        if self._take_ticket():
-            self._end_without_event("abandoned")
+        try:
+            if self._take_ticket():
+                self._end_without_event("abandoned")
+        except EXHAUSTED:
+            pass
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
-            self.failure(error)
-        self.close()
+        try:
+            if error is not None:
+                self.failure(error)
+            self.close()
+        except EXHAUSTED:
+            pass
 
 
 _stats = Stats()
@@ -516,23 +554,32 @@ class _Off:
         self.again: list[tuple[int, int, Span]] | None = None  # as a span's
 
     def __enter__(self) -> _Off:
-        if _on:
-            made = span(self.name, self.stream, **self.args)
-            if isinstance(made, Span):
-                _note_use(self, made, _getframe(1))
-                made.__enter__()
-        elif self.again:
-            _note_use(self, _closed_span(), _getframe(1))  # entered again while recording is paused
+        try:
+            if _on:
+                made = span(self.name, self.stream, **self.args)
+                if isinstance(made, Span):
+                    _note_use(self, made, _getframe(1))
+                    made.__enter__()
+            elif self.again:
+                _note_use(self, _closed_span(), _getframe(1))  # entered again while recording is paused
+        except EXHAUSTED:
+            _stats.dropped_spans += 1
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if self.again:
-            made = last_use(self.again, _getframe(1))
-            if made is not None:
-                made.__exit__(kind, error, trace)
+        try:
+            if self.again:
+                made = last_use(self.again, _getframe(1))
+                if made is not None:
+                    made.__exit__(kind, error, trace)
+        except EXHAUSTED:
+            pass
 
     def __call__(self, function: Any) -> Any:
-        return decorate_with(function, self.name, self.stream, self.args)
+        try:
+            return decorate_with(function, self.name, self.stream, self.args)
+        except EXHAUSTED:
+            return function
 
     def __copy__(self) -> _Off:
         return _Off(self.name, self.stream, dict(self.args))
@@ -586,39 +633,46 @@ def span(name: Any, /, stream: Any = None, **args: Any) -> Any:
     passed, as 0. ``args`` are kept with both slices: ints, floats, strings and bools as they are, anything else as a
     short ``str``. Raises nothing; with tracing off it costs about two empty context managers.
     """
-    if not _on:
-        if stream is None and not args:
-            try:
-                return _off_by_name[name]
-            except (KeyError, TypeError):
-                return _remember_off(name)
-        return _Off(name, stream, args)
-    if stream is None:
-        queue = _current_stream.get() if _stream_used else None
-    else:
-        try:
-            queue = _queues[stream]
-        except Exception as error:  # not seen yet, or no int: whatever the program's object raises when it is hashed
-            let_through(error)
-            queue = _resolve(stream)
     try:
-        made = (_host_free if queue is None else queue.free).pop()
-    except IndexError:
-        new, queue = _make(queue)
-        if new is None:
-            decorated = decorate_bare(name) if stream is None and not args else None
-            return _Dropped(name, stream, args) if decorated is None else decorated
-        made = new
-    if type(name) is str and len(name) <= LONGEST_NAME:
-        made.name = name
-    else:
-        if stream is None and not args and (decorated := decorate_bare(name)) is not None:
-            made.free.append(made)
-            return decorated
-        made.name = as_name(name)
-    made.queue = queue
-    made.args = sanitize(args) if args else None
-    return made
+        if not _on:
+            if stream is None and not args:
+                try:
+                    return _off_by_name[name]
+                except (KeyError, TypeError):
+                    return _remember_off(name)
+            return _Off(name, stream, args)
+        if stream is None:
+            queue = _current_stream.get() if _stream_used else None
+        else:
+            try:
+                queue = _queues[stream]
+            except Exception as error:  # not seen yet, or no int, or what the program's object raises when it is hashed
+                let_through(error)
+                queue = _resolve(stream)
+        try:
+            made = (_host_free if queue is None else queue.free).pop()
+        except IndexError:
+            new, queue = _make(queue)
+            if new is None:
+                decorated = decorate_bare(name) if stream is None and not args else None
+                return _Dropped(name, stream, args) if decorated is None else decorated
+            made = new
+        if type(name) is str and len(name) <= LONGEST_NAME:
+            made.name = name
+        else:
+            if stream is None and not args and (decorated := decorate_bare(name)) is not None:
+                made.free.append(made)
+                return decorated
+            made.name = as_name(name)
+        made.queue = queue
+        made.args = sanitize(args) if args else None
+        return made
+    except EXHAUSTED:
+        _stats.dropped_spans += 1
+        try:
+            return name if stream is None and not args and name.__class__ in FUNCTIONS else NOTHING
+        except Exception:  # whatever the program's object says of its class
+            return NOTHING
 
 
 def call(name: str, args: dict[str, Any] | None, least_ns: int, /) -> Span | None:
@@ -684,31 +738,38 @@ def window(name: str, /, stream: Any = None, **args: Any) -> WindowLike:
     As `span`, for stretches that no block encloses: a request, a transfer, an async collective. ``abandon()`` drops it,
     ``failure(error)`` marks it. Raises nothing.
     """
-    if not _on:
-        return _Off(name, stream, args)
-    inner: Any = span(as_name(name), stream, **args)
-    if not isinstance(inner, Span):
-        off: WindowLike = inner
-        return off
-    # A pooled span lends its events to the window for good; the pool makes itself another.
-    made = Window(inner.free, inner.start, inner.end)
-    inner.state = _CLOSED
-    made.name, made.args, made.queue = inner.name, inner.args, inner.queue
-    return made.open()
+    try:
+        if not _on:
+            return _Off(name, stream, args)
+        inner: Any = span(as_name(name), stream, **args)
+        if not isinstance(inner, Span):
+            off: WindowLike = inner
+            return off
+        # A pooled span lends its events to the window for good; the pool makes itself another.
+        made = Window(inner.free, inner.start, inner.end)
+        inner.state = _CLOSED
+        made.name, made.args, made.queue = inner.name, inner.args, inner.queue
+        return made.open()
+    except EXHAUSTED:
+        _stats.dropped_spans += 1
+        return NOTHING
 
 
 def instant(name: str, /, **args: Any) -> None:
     """Mark a moment on this thread. Raises nothing."""
-    if _on:
-        thread = _buffer()
-        if not thread.edges:
-            _wake()
-        if thread.waiting:
-            thread.settle()
-        if len(thread.edges) < MOST_SPANS:
-            thread.append(Instant(as_name(name), now_ns(), sanitize(args) if args else None))
-        else:
-            _stats.dropped_spans += 1
+    try:
+        if _on:
+            thread = _buffer()
+            if not thread.edges:
+                _wake()
+            if thread.waiting:
+                thread.settle()
+            if len(thread.edges) < MOST_SPANS:
+                thread.append(Instant(as_name(name), now_ns(), sanitize(args) if args else None))
+            else:
+                _stats.dropped_spans += 1
+    except EXHAUSTED:
+        _stats.dropped_spans += 1
 
 
 def counter(name: str, value: float, unit: str = "") -> None:
@@ -716,17 +777,20 @@ def counter(name: str, value: float, unit: str = "") -> None:
 
     Raises nothing: a value that is no number is not recorded.
     """
-    if _on:
-        number = plain_number(name, value, _stats)
-        if number is None:
-            return
-        thread = _buffer()
-        if not thread.edges:
-            _wake()
-        if len(thread.edges) < MOST_SPANS:
-            thread.append(Sample(as_name(name), now_ns(), number, as_name(unit)))
-        else:
-            _stats.dropped_spans += 1
+    try:
+        if _on:
+            number = plain_number(name, value, _stats)
+            if number is None:
+                return
+            thread = _buffer()
+            if not thread.edges:
+                _wake()
+            if len(thread.edges) < MOST_SPANS:
+                thread.append(Sample(as_name(name), now_ns(), number, as_name(unit)))
+            else:
+                _stats.dropped_spans += 1
+    except EXHAUSTED:
+        _stats.dropped_spans += 1
 
 
 def failure(error: object, stream: Any = None) -> None:
@@ -734,16 +798,19 @@ def failure(error: object, stream: Any = None) -> None:
 
     The windows still close; none is taken for a fast success. Raises nothing.
     """
-    if not _armed:
-        return
-    if stream is None:
-        hit = list(_all_queues)
-    else:
-        queue = _queue_of(stream)
-        hit = [] if queue is None else [queue]
-    mark = FailureMark(describe(error))
-    for queue in hit:
-        queue.append(mark)
+    try:
+        if not _armed:
+            return
+        if stream is None:
+            hit = list(_all_queues)
+        else:
+            queue = _queue_of(stream)
+            hit = [] if queue is None else [queue]
+        mark = FailureMark(describe(error))
+        for queue in hit:
+            queue.append(mark)
+    except EXHAUSTED:
+        pass
 
 
 class use_stream(UseStream):

@@ -9,7 +9,7 @@ import sys
 from _thread import get_ident
 
 from gputrace.errors import DeviceError
-from gputrace.fence import let_through
+from gputrace.fence import EXHAUSTED, let_through
 from gputrace.hot.arguments import LONGEST_DESCRIPTION, as_name, describe, on_device, sanitize, shorten, type_name
 from gputrace.hot.scope import find_scope
 
@@ -56,6 +56,32 @@ class Stats:
             self.complaints.append(text)
 
 
+class Nothing:
+    """Stands for a span that there was no depth or no memory left to open."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Nothing:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        return None
+
+    def __call__(self, function: Any) -> Any:
+        return function
+
+    def close(self) -> None:
+        return None
+
+    abandon = close
+
+    def failure(self, error: object) -> None:
+        return None
+
+
+NOTHING: Final = Nothing()
+
+
 def note_use(again: list[tuple[int, int, Any]], made: Any, frame: Any) -> None:
     """``made`` does the work behind a shared object, for this thread and task, until `last_use` takes it off."""
     again.append((get_ident(), find_scope(frame), made))
@@ -83,7 +109,8 @@ def thread_name() -> str:
         return ""
 
 
-_FUNCTION = type(lambda: None)
+#: What ``@gputrace.span`` without parentheses decorates; anything else is a name.
+FUNCTIONS: Final = (type(lambda: None), classmethod, staticmethod)
 
 
 def decorate_with(function: Any, name: str, stream: Any, args: dict[str, Any]) -> Any:
@@ -95,13 +122,19 @@ def decorate_with(function: Any, name: str, stream: Any, args: dict[str, Any]) -
     from gputrace.hot.decorate import decorate
 
     named = name or as_name(getattr(function, "__name__", ""))
-    return decorate(function, lambda: hot.span(named, stream, **args))
+
+    def open_span() -> Any:
+        try:
+            return hot.span(named, stream, **args)
+        except EXHAUSTED:
+            return NOTHING
+
+    return decorate(function, open_span)
 
 
 def decorate_bare(function: Any) -> Any:
     """What ``@gputrace.span`` without parentheses makes of a function; None for what is no function, but a name."""
-    kind = type(function)
-    if not (kind is _FUNCTION or kind is classmethod or kind is staticmethod):
+    if type(function) not in FUNCTIONS:
         return None
     return decorate_with(function, "", None, {})
 
@@ -149,21 +182,27 @@ class UseStream:
         self._before: list[Any] = []
 
     def __enter__(self) -> UseStream:
-        variable = self._variable()
-        if variable is not None:
-            stream = self._stream
-            self._before.append((variable, variable.get()))
-            variable.set(None if stream is None else self._queue_of(stream))
-        else:
-            self._before.append(None)
+        try:
+            variable, stream = self._variable(), self._stream
+            queue = None if stream is None or variable is None else self._queue_of(stream)
+            if variable is not None:
+                self._before.append((variable, variable.get()))
+                variable.set(queue)
+            else:
+                self._before.append(None)
+        except EXHAUSTED:
+            pass
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        before = self._before.pop() if self._before else None
-        if before is not None:
-            # Not by its token: a generator may end in another context than it began in.
-            variable, queue = before
-            variable.set(queue)
+        try:
+            before = self._before.pop() if self._before else None
+            if before is not None:
+                # Not by its token: a generator may end in another context than it began in.
+                variable, queue = before
+                variable.set(queue)
+        except EXHAUSTED:
+            pass
 
     # A twin's.
 

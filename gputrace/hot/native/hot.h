@@ -409,7 +409,7 @@ static inline void replace(PyObject **place, PyObject *object) {
 struct helpers {
     PyObject *plain, *as_name, *kind_name, *describe, *flow;   /* arguments.py */
     PyObject *find_scope, *task_scope, *running_loop;          /* scope.py */
-    PyObject *note_use, *last_use, *let_through, *thread_name, *decorate, *decorate_bare, *reduced; /* shared.py */
+    PyObject *note_use, *last_use, *let_through, *thread_name, *decorate, *decorate_bare, *functions, *reduced; /* shared.py */
     PyObject *modules, *asyncio, *greenlet;
 };
 extern struct helpers helpers;
@@ -430,6 +430,7 @@ void thread_empty(struct thread *thread);
 void thread_forget(struct thread *thread);
 /* The error indicator holds what a fenced call raised. False: it is the program's and stays set. */
 bool let_through(void);
+bool exhausted(void); /* what is set says that there is no depth or no memory left */
 /* Give the exception that is set to a function: what it returned. NULL with one set: the function's, or the same, as it is
  * no Exception and so the program's. */
 PyObject *hand_over(PyObject *function);

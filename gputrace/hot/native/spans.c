@@ -33,9 +33,14 @@ PyObject *hand_over(PyObject *function) {
     return done;
 }
 
+bool exhausted(void) {
+    return PyErr_Occurred() && (PyErr_ExceptionMatches(PyExc_RecursionError) || PyErr_ExceptionMatches(PyExc_MemoryError));
+}
+
 bool let_through(void) {
     PyObject *done = PyErr_Occurred() ? hand_over(helpers.let_through) : NULL;
     Py_XDECREF(done);
+    if (unlikely(exhausted())) PyErr_Clear(); /* there is no depth or no memory left for anything of ours */
     return !PyErr_Occurred();
 }
 
@@ -300,7 +305,7 @@ static bool code_is_special(PyObject *code) {
     bool special = flags && name && (PyLong_AsLong(flags) & (0x20 | 0x80 | 0x200) || PySequence_Contains(enters, name) > 0);
     Py_XDECREF(flags);
     Py_XDECREF(name);
-    PyErr_Clear();
+    if (unlikely(PyErr_Occurred())) return PyErr_Clear(), false; /* no memory: ask again the next time */
 #ifndef Py_GIL_DISABLED
     codes[slot].special = special; /* first: what the one before takes with it may run code, which comes here */
     replace(&codes[slot].code, Py_NewRef(code)); /* held, so that its address means it */
@@ -550,6 +555,7 @@ static bool wake(void) {
     core.wake_needed = core.filling = false;
     PyObject *done = PyObject_CallFunctionObjArgs(core.wake, filling, NULL);
     Py_XDECREF(done);
+    if (unlikely(!done)) core.wake_needed = true; /* it did not come: the next one tries again */
     return done || let_through();
 }
 
@@ -580,21 +586,39 @@ static Span *make_span(PyTypeObject *type, const struct call *call) {
     Span *made = new_span(type, call->name, call->values, call->kwnames);
     if (likely(made != NULL)) made->queue = queue;
     else Py_XDECREF((PyObject *)queue);
-    return made || !let_through() ? made : blank(dropped_type);
+    if (likely(made != NULL) || !let_through()) return made;
+    count_dropped_span();
+    return blank(dropped_type);
+}
+
+/* What stands for a span that there was no depth or no memory to make. */
+static PyObject *nothing;
+
+static PyObject *made_or_nothing(PyObject *made) {
+    if (likely(made != NULL) || !exhausted()) return made;
+    PyErr_Clear();
+    return Py_NewRef(nothing);
+}
+
+static PyObject *decorated_or_as_it_is(PyObject *decorated, PyObject *function) {
+    if (likely(decorated != NULL) || !exhausted()) return decorated;
+    PyErr_Clear();
+    return Py_NewRef(function);
 }
 
 static PyObject *hot_span(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
     (void)module;
     struct call call;
     if (!parse(&call, "span", args, count, kwnames)) return NULL;
-    if (unlikely(!PyUnicode_CheckExact(call.name)) && call.stream == Py_None && !call.kwnames) { /* @gputrace.span */
-        PyObject *decorated = PyObject_CallFunctionObjArgs(helpers.decorate_bare, call.name, NULL);
-        if (decorated != Py_None) return parsed(&call), decorated;
-        Py_DECREF(decorated);
+    if (unlikely(!PyUnicode_CheckExact(call.name)) && call.stream == Py_None && !call.kwnames &&
+        PySequence_Contains(helpers.functions, (PyObject *)Py_TYPE(call.name)) > 0) { /* @gputrace.span */
+        parsed(&call);
+        return decorated_or_as_it_is(PyObject_CallFunctionObjArgs(helpers.decorate_bare, call.name, NULL), call.name);
     }
+    PyErr_Clear();
     PyObject *made = likely(core.on) ? (PyObject *)make_span(span_type, &call) : off_span(&call);
     parsed(&call);
-    return made;
+    return made_or_nothing(made);
 }
 
 /* Opening and closing. */
@@ -623,7 +647,7 @@ static bool call_raw(PyObject *function, PyObject *first, PyObject *second, int 
     PyObject *result = PyObject_CallFunctionObjArgs(function, first, second, NULL);
     if (!result) {
         *code = CODE_RAISED;
-        return PyErr_ExceptionMatches(binding_errors) && let_through();
+        return (exhausted() || PyErr_ExceptionMatches(binding_errors)) && let_through();
     }
     PyObject *item = PySequence_GetItem(result, 0);
     *code = item ? (int)PyLong_AsLong(item) : CODE_RAISED;
@@ -872,7 +896,10 @@ static bool close_span(Span *span, PyObject *kind) {
     if (unlikely(span->state != OPEN) || is_stale(span)) return true;
     if (unlikely(kind && kind != Py_None && kind != PyExc_GeneratorExit)) {
         PyObject *error = PyObject_CallFunctionObjArgs(helpers.kind_name, kind, NULL);
-        if (!error && !let_through()) return false;
+        if (unlikely(!error)) {
+            if (!let_through()) return false;
+            if (!(error = PyType_Check(kind) ? PyType_GetName((PyTypeObject *)kind) : NULL)) PyErr_Clear();
+        }
         if (error) replace(&span->error, error);
         if (span->state != OPEN || is_stale(span)) return true; /* closed meanwhile */
     }
@@ -948,7 +975,8 @@ static PyObject *span_enter(PyObject *object, PyObject *unused) {
 /* Close what was opened behind a shared object, if anything was. -1 with an exception set. */
 static int exit_another(Span *span, PyObject *kind) {
     Span *made = last_use(span);
-    if (!made) return let_through() ? 0 : -1;
+    if (!made && !PyErr_Occurred()) return 0;
+    if (!made) return let_through() ? 1 : -1; /* what was opened here was not noted for want of the same */
     bool ok = close_span(made, kind);
     Py_DECREF((PyObject *)made);
     return ok ? 1 : -1;
@@ -995,7 +1023,7 @@ static PyObject *span_call(PyObject *object, PyObject *args, PyObject *kwargs) {
     if (!PyArg_ParseTuple(args, "O", &function) || !made_with((Span *)object, &with)) return NULL;
     PyObject *made = PyObject_CallFunctionObjArgs(helpers.decorate, function, with.name, with.stream, with.kept, NULL);
     made_with_end(&with);
-    return made;
+    return decorated_or_as_it_is(made, function);
 }
 
 /* A copy, as of an object of the program's that holds this one, is used by itself; an open window's does nothing. */
@@ -1079,7 +1107,7 @@ static PyObject *hot_window(PyObject *module, PyObject *const *args, Py_ssize_t 
         if (made && Py_TYPE(made) == window_type && !open_span((Span *)made, EXPLICIT_WINDOW) && !let_through()) Py_CLEAR(made);
     }
     parsed(&call);
-    return made;
+    return made_or_nothing(made);
 }
 
 static PyObject *itself(PyObject *object, PyObject *unused) {
@@ -1268,7 +1296,10 @@ static PyObject *hot_instant(PyObject *module, PyObject *const *args, Py_ssize_t
     if (count != 1) return PyErr_SetString(PyExc_TypeError, "instant() takes a name by position"), NULL;
     if (core.on) {
         if (!spans_awake()) return NULL;
-        if (!put_moment(args[0], args + 1, kwnames) && !let_through()) return NULL;
+        if (!put_moment(args[0], args + 1, kwnames)) {
+            if (!let_through()) return NULL;
+            count_dropped_span();
+        }
     }
     RETURN_NONE;
 }
@@ -1291,7 +1322,11 @@ static PyObject *hot_sample(PyObject *module, PyObject *args) {
     struct thread *thread = thread_here();
     int64_t id = name_id(name), unit = PyUnicode_GetLength(unit_name) ? name_id(unit_name) : 0;
     struct label label = {.id = id > 0 ? (uint32_t)id : 0};
-    if (!thread || id < 0 || unit < 0 || (!id && !text_of(name, &label.text, &keep))) return NULL;
+    if (!thread || id < 0 || unit < 0 || (!id && !text_of(name, &label.text, &keep))) {
+        if (!let_through()) return NULL;
+        count_dropped_span();
+        RETURN_NONE;
+    }
     if (unit && names[unit]->generation != core.generation) define_name((uint32_t)unit);
     if (!put_record(thread, RECORD_SAMPLE, is_double ? IS_DOUBLE : 0, label, now_ns(), bits, (uint64_t)unit, NULL, false))
         count_dropped_span();
@@ -1360,7 +1395,7 @@ bool spans_start(void) {
         {&helpers.running_loop, "scope", "running_loop"}, {&enters, "scope", "ENTERS"},
         {&helpers.note_use, "shared", "note_use"},       {&helpers.last_use, "shared", "last_use"},
         {&helpers.thread_name, "shared", "thread_name"}, {&helpers.decorate, "shared", "decorate_with"},
-        {&helpers.decorate_bare, "shared", "decorate_bare"}, {&helpers.reduced, "shared", "reduced"},
+        {&helpers.decorate_bare, "shared", "decorate_bare"}, {&helpers.functions, "shared", "FUNCTIONS"}, {&helpers.reduced, "shared", "reduced"},
         {&binding_errors, "shared", "BINDING_ERRORS"},   {&helpers.let_through, "shared", "let_through"},
     };
     if (pthread_key_create(&at_thread_end, thread_ended)) return PyErr_SetString(PyExc_OSError, "no thread-specific data"), false;
@@ -1384,5 +1419,6 @@ bool spans_start(void) {
     Py_XDECREF(bases);
     off_type = (PyTypeObject *)PyType_FromSpec(&off_spec);
     dropped_type = (PyTypeObject *)PyType_FromSpec(&dropped_spec);
-    return span_type && window_type && off_type && dropped_type;
+    nothing = dropped_type ? (PyObject *)blank(dropped_type) : NULL;
+    return span_type && window_type && off_type && nothing;
 }

@@ -26,6 +26,12 @@ static bool name_keep(PyObject *object, struct text text, uint32_t id) {
     return true;
 }
 
+static void name_let_go(uint32_t id) {
+    Py_DECREF(names[id]->object);
+    free(names[id]);
+    names[id] = NULL;
+}
+
 bool text_start(void) {
     static const char *const known[] = {NULL, "error", "ended", "gpu", "placement", "clock", "args left out"};
     if (!(ids = PyDict_New())) return false;
@@ -65,7 +71,10 @@ static int64_t name_id_by_dict(PyObject *name) {
         PyObject *keep;
         if (!text_of(name, &text, &keep)) return -1;
         PyObject *number = PyLong_FromUnsignedLong(name_count);
-        if (number && name_keep(name, text, name_count) && !PyDict_SetItem(ids, name, number)) id = name_count++;
+        if (number && name_keep(name, text, name_count)) {
+            if (!PyDict_SetItem(ids, name, number)) id = name_count++;
+            else name_let_go(name_count);
+        }
         Py_XDECREF(number);
         Py_DECREF(keep);
         if (!id) return -1;
