@@ -38,6 +38,7 @@ from tests.benchmarks import (
     placement,
     reading,
     startup,
+    training,
     truth,
     writing,
 )
@@ -85,6 +86,7 @@ BENCHMARKS = {
     "fuzz": Benchmark(FUZZING, fuzz.measure, each_twin=False),
     "peers": Benchmark("A host slice beside its peers, in the same units", peers.measure, each_twin=False),
     "peer_writing": Benchmark("Writing beside its peers, events", peer_writing.measure, each_twin=False),
+    "training": Benchmark("A training step on the CPU, over the same untraced", training.measure, each_twin=False),
 }
 
 

@@ -43,13 +43,13 @@ class Peer(NamedTuple):
     note: str = ""
 
 
-def measure_each(module: str, known: dict[str, Peer], rounds: int) -> list[Row]:
-    """Each peer by ``python -m tests.benchmarks.MODULE NAME ROUNDS``, ours once a twin."""
+def measure_each(module: str, known: dict[str, Peer], rounds: int, *, fake: bool = True) -> list[Row]:
+    """Each peer by ``python -m tests.benchmarks.MODULE NAME ROUNDS``, ours once a twin; ``fake``: with that driver."""
     rows: list[Row] = []
     for name in known:
         for each in reversed(twins()) if known[name].what.startswith(OURS) else ("",):
             with using(each):
-                rows += rows_of(in_child(module, name, str(rounds), null=1))
+                rows += rows_of(in_child(module, name, str(rounds), fake=fake, null=1))
     return rows
 
 
