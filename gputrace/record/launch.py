@@ -1,9 +1,9 @@
 """Runs a command so that whoever called us cannot tell: its files, terminal, signals and exit status are its own.
 
-It knows no trace. The command stays in our process group, so the terminal's keys reach it by themselves; what is sent
-to us alone is passed on. Our own signals are blocked meanwhile and read one by one, so none is lost and none kills us
-before the command has ended. `os.posix_spawn` rather than `subprocess`: it gives the command the signal mask we were
-started with and every descriptor we inherited, and costs no import.
+It knows no trace. The command stays in our process group, so what is sent to that, as by the terminal's keys, reaches
+it by itself; what is sent to us alone is passed on. Our own signals are blocked meanwhile and read one by one, so
+none is lost and none kills us before the command has ended. `os.posix_spawn` rather than `subprocess`: it gives the
+command the signal mask we were started with and every descriptor we inherited, and costs no import.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import time
 
 from gputrace.errors import GputraceError
+from gputrace.record.witness import Witness
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ class Signals:
 
     ``kept`` are those signals. The ones ignored from the start (nohup, background jobs) are left ignored, by us and by
     the command. What is left of them at the end is dropped. A trace is put together inside, too: the Ctrl-C that ended
-    the command is often pressed twice.
+    the command is often pressed twice. They stay blocked for good: the exit code of a command that is over is not to
+    change by what reaches us on our way out.
     """
 
     def __enter__(self) -> Signals:
@@ -69,12 +71,14 @@ class Signals:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or the exit status would be lost
         self.kept = {number for number in _PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN}
         self.mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, {*self.kept, signal.SIGCHLD})
+        self.witness = Witness(self.kept) if hasattr(signal, "sigtimedwait") else None
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self.witness is not None:
+            self.witness.close()
         for number in signal.sigpending() & self.kept:
             self.take(number)
-        signal.pthread_sigmask(signal.SIG_SETMASK, self.mask_before)
 
     def take(self, number: signal.Signals) -> bool:
         """Has this signal arrived? Forget it if so."""
@@ -90,6 +94,7 @@ class Command:
     def __init__(self, pid: int, signals: Signals) -> None:
         self.pid = pid
         self._kept = signals.kept
+        self._witness = signals.witness
         self._taken: Mapping[int, Callable[[], None]] = {}
 
     def wait(
@@ -116,7 +121,7 @@ class Command:
 
     def _pass_on(self, timeout_s: float) -> None:
         """Wait for one signal; hand it to the command if it came to us alone."""
-        if not hasattr(signal, "sigtimedwait"):  # macOS: look now and then; who sent a signal cannot be known
+        if self._witness is None:  # macOS: look now and then; who sent a signal cannot be known
             time.sleep(min(timeout_s, 0.02))
             for number in signal.sigpending() & self._kept:
                 signal.sigwait({number})
@@ -126,7 +131,8 @@ class Command:
         info = signal.sigtimedwait({*self._kept, signal.SIGCHLD}, timeout_s)
         if info is None or info.si_signo == signal.SIGCHLD:
             return
-        if info.si_code == _SI_KERNEL and info.si_signo in _FROM_TERMINAL:
+        to_all = self._witness.saw(info.si_signo)
+        if to_all or (info.si_code == _SI_KERNEL and info.si_signo in _FROM_TERMINAL):
             return
         self._send(info.si_signo)
 
