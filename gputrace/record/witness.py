@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 import warnings
+from time import monotonic, sleep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ class Witness:
 
     def saw(self, number: int) -> bool:
         """Did a signal that just reached us reach it, too? Asked once for each."""
-        end_s = time.monotonic() + _APART_S
-        while number not in (waiting := self._waiting()) and time.monotonic() < end_s:
-            time.sleep(_APART_S / 10)
+        end_s = monotonic() + _APART_S
+        while number not in (waiting := self._waiting()) and monotonic() < end_s:
+            sleep(_APART_S / 10)
         before, self._pid = self._pid, _stand_by()  # nothing waits there
-        now_s = time.monotonic()
+        now_s = monotonic()
         lately = self._others.pop(number, 0.0) > now_s
         # What came in between waits at the one before alone.
         self._others |= dict.fromkeys((waiting | self._waiting(before)) - {number}, now_s + _LATELY_S)
@@ -72,7 +72,7 @@ def _stand_by() -> int:
     try:
         os.closerange(0, os.sysconf("SC_OPEN_MAX"))  # nobody is to wait for it at the end of a pipe
         while os.getppid() == ours:
-            time.sleep(_LOOK_S)
+            sleep(_LOOK_S)
     finally:
         os._exit(0)
 
