@@ -326,6 +326,16 @@ class ShardFolder:
         names = (name.split(".") for name in os.listdir(self.path) if name.endswith(".failed"))
         return {int(name[0]): int(name[1]) for name in names if len(name) == 3 and all(map(_is_number, name[:2]))}
 
+    def add_begun(self, number: int) -> None:
+        """Note that process image ``number`` has recorded something: an empty file, which no limit on a file's size
+        concerns. Raises OSError.
+        """
+        OwnFile(f"{self.path}/{number}.begun", _APPEND).close()
+
+    def begun(self) -> set[int]:
+        """The process images that said so: those whose records do not outlive a kill at once."""
+        return set(self._numbered(".begun"))
+
     # What the launcher keeps
 
     def write_metadata(self, values: Mapping[str, Value]) -> None:

@@ -49,7 +49,7 @@ PAUSE_S: Final = 0.0005
 EVERYTHING: Final = 1 << 30
 REPORT_NS: Final = 250_000_000
 # What a report says that is of no use to who reads the trace.
-_NOT_IN_TRACE: Final = ("told", "missed", "begun", "shard_bytes", CALLS_SHOWN, MODULES_SEEN)
+_NOT_IN_TRACE: Final = ("told", "missed", "shard_bytes", CALLS_SHOWN, MODULES_SEEN)
 CLOCKS_NS: Final = 10_000_000_000
 #: How long a clean exit waits for the device, and a fork for the collector.
 EXIT_DEADLINE_S: Final = 10.0
@@ -354,7 +354,10 @@ class Tracer:
             return
         if not (self._said_begun or self._host.outlives_a_kill):
             self._said_begun = True
-            self._report()  # killed before it wrote anything, nobody else would know that there was something
+            try:
+                self.folder.add_begun(self.number)  # killed before it wrote anything, it would be taken for idle
+            except OSError:
+                pass
         if self._collector.running and not self._collector.hurry():
             return
         if self._collector.start():
@@ -603,7 +606,6 @@ class Tracer:
             "told": [*self.told, *lost.complaints],
             "missed": self.regions.missed() if self._finished else "",
             "stopped": int(self._broken),
-            "begun": int(self._said_begun),
             "shard_bytes": 0 if self._file is None else self._file.written,
             "ended": int(self._finished and not self._abandoned),
             **self._facts,

@@ -297,7 +297,7 @@ def _no_calls(folder: ShardFolder, images: Images) -> Iterator[str]:
 def _add_cut_short(summary: Summary, folder: ShardFolder, images: Images, running: set[int]) -> None:
     """Count the processes that neither run nor came to a clean end."""
     rings = {number for number in folder.rings() if f"{number}.ring" not in folder.damage}
-    begun = {number for number, report in images.reports.items() if report.get("begun")}
+    begun = folder.begun()
     if folder.options.get("last_ns"):
         begun |= rings  # what one holds beyond the last pieces is not drawn
         rings = set()

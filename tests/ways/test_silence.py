@@ -111,3 +111,21 @@ with gputrace.span("second"):
     checked = run([PYTHON, "-m", "gputrace", "check", trace], tmp_path, env=environment(twin))
     assert checked.returncode == 1
     assert b"processes that stopped tracing midway: 1" in checked.stdout
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_to_say_so_meets_no_limit_of_file_sizes(tmp_path: Path, twin: str) -> None:
+    """To exceed one raises SIGXFSZ, which ends a program that does not ignore it as Python does."""
+    program = """
+import resource, signal, sys
+import gputrace
+sys.setswitchinterval(1000)
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+before = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+with gputrace.span("x"):
+    pass
+resource.setrlimit(resource.RLIMIT_FSIZE, before)
+"""
+    done = run(recording(PYTHON, "-c", program), tmp_path, env=environment(twin))
+    assert done.returncode == 0, done.stderr
