@@ -13,6 +13,7 @@ import numpy as np
 
 from gputrace.analysis.places import GPU
 from gputrace.analysis.statistics import Grouped, union
+from gputrace.table.trace import overlapping
 
 if TYPE_CHECKING:
     from gputrace.analysis.host import Doing, Host
@@ -89,31 +90,37 @@ class Delay:
 
 
 class Devices:
-    """The windows of a trace. ``within`` is the time that was asked for."""
+    """The windows of a trace. ``within`` is the time that was asked for, ``asked`` says of which places figures are
+    told: those of a device are of all its streams, whichever are asked for.
+    """
 
     def __init__(
-        self, trace: Trace, of_track: Ids, places: list[Place], within: tuple[int | None, int | None] = (None, None)
+        self, trace: Trace, of_track: Ids, places: list[Place], within: tuple[int | None, int | None], asked: Flags
     ) -> None:
         self._trace = trace
         self._places = places
         self._within = within
+        self._asked = asked
         slices = trace.slices
         self._place = of_track[slices.track_id]
         on_gpu = np.array([place.side == GPU for place in places], np.bool_)
         windows = on_gpu[self._place] if len(places) else np.zeros(len(slices), np.bool_)
         no_work = [id for id, text in enumerate(slices.strings.texts.tolist()) if text in _NOT_WORK]
-        self.windows: Flags = windows & ~np.isin(slices.category_id, no_work)
-        self._ended = self.windows & ~slices.unfinished
+        #: Those of any time.
+        self._all: Flags = windows & ~np.isin(slices.category_id, no_work)
+        self._windows: Flags = self._all & overlapping(slices.ts_ns, slices.end_ns, *within)
+        self._ended = self._windows & ~slices.unfinished
         self._failed = self._find_failed()
         #: By device: the numbers of its places, which are streams.
-        self.streams: dict[tuple[str, int], list[int]] = {}
-        for number in np.unique(self._place[self.windows]).tolist():
+        self._streams: dict[tuple[str, int], list[int]] = {}
+        for number in np.unique(self._place[self._windows]).tolist():
             place = places[number]
-            self.streams.setdefault((place.device, place.pid), []).append(number)
+            self._streams.setdefault((place.device, place.pid), []).append(number)
+        self._streams = {device: each for device, each in self._streams.items() if asked[each].any()}
 
     def _find_failed(self) -> Flags:
-        failed = np.zeros(len(self.windows), np.bool_)
-        numbers = np.where(self.windows, np.arange(len(self.windows)), -1)
+        failed = np.zeros(len(self._windows), np.bool_)
+        numbers = np.where(self._windows, np.arange(len(self._windows)), -1)
         for row, args in self._trace.slices.args.renumbered(numbers).items():
             if any(key in args for key in _FAILED):
                 failed[row] = True
@@ -122,12 +129,12 @@ class Devices:
     def use(self) -> list[Use]:
         """Each device, and behind it its streams."""
         found = []
-        for numbers in self.streams.values():
+        for numbers in self._streams.values():
             of_device = np.isin(self._place, numbers)
             begin_ns, end_ns = self._range(of_device)
             found.append(self._use(of_device, numbers[0], "", begin_ns, end_ns))
             if self._places[numbers[0]].label != self._places[numbers[0]].device:
-                for number in numbers:
+                for number in (each for each in numbers if self._asked[each]):
                     place = self._places[number]
                     stream = place.label.removeprefix(place.device).removeprefix("/")
                     found.append(self._use(self._place == number, number, stream, begin_ns, end_ns))
@@ -158,7 +165,7 @@ class Devices:
             end_ns,
             int((ends - begins).sum()),
             int(np.count_nonzero(rows & self._ended)),
-            int(np.count_nonzero(rows & self.windows & ~self._ended)),
+            int(np.count_nonzero(rows & self._windows & ~self._ended)),
             int(np.count_nonzero(rows & self._failed)),
         )
 
@@ -167,7 +174,7 @@ class Devices:
         found = []
         launch_of = self._launches()
         slices = self._trace.slices
-        for numbers in self.streams.values():
+        for numbers in self._streams.values():
             of_device = np.isin(self._place, numbers)
             begins, ends = self._covered(of_device, *self._range(of_device))
             lengths = begins[1:] - ends[:-1]
@@ -191,14 +198,16 @@ class Devices:
         return dict(zip(target.tolist(), source.tolist(), strict=True))
 
     def arrows(self) -> tuple[Ints, Ints]:
-        """(host slice, window) rows that an arrow leads from and to."""
+        """(host slice, window) rows that an arrow leads from and to, at any time."""
         flows = self._trace.flows
-        leads_over = self.windows[flows.target] & ~self.windows[flows.source]
+        leads_over = self._all[flows.target] & ~self._all[flows.source]
         return flows.source[leads_over], flows.target[leads_over]
 
     def delays(self) -> list[Delay]:
         """By stream, in the order of the trace."""
         source, target = self.arrows()
+        told = self._windows[target] & self._asked[self._place[target]]
+        source, target = source[told], target[told]
         ts_ns = self._trace.slices.ts_ns
         delay = ts_ns[target] - ts_ns[source]
         place = self._place[target]

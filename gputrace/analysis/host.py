@@ -111,9 +111,9 @@ class Host:
         rows = np.intersect1d(np.flatnonzero(np.isin(slices.name_id, ids)), slices.args.rows)
         return np.array([row for row in rows.tolist() if slices.args[row].get("waits") is True], np.int64)
 
-    def waits(self, patterns: Sequence[str]) -> list[Wait]:
-        """By thread, the longest first."""
-        waiting = self.waiting(patterns)
+    def waits(self, patterns: Sequence[str], asked: Flags) -> list[Wait]:
+        """By thread, the longest first; of slices that are ``asked`` for."""
+        waiting = self.waiting(patterns) & asked
         rows: Ints = np.flatnonzero(waiting)
         outer = ~self._inside(waiting, rows)
         found = []

@@ -36,8 +36,8 @@ class Marked:
     number: int
 
 
-def marked(trace: Trace, whole: Trace, of_track: Ids, places: list[Place]) -> dict[int, list[Marked]]:
-    """By place, those of ``trace`` in order. ``whole`` is the trace that it is a part of: it says what was recorded."""
+def marked(trace: Trace, of_track: Ids, places: list[Place]) -> dict[int, list[Marked]]:
+    """By place, in order."""
     instants = trace.instants
     named = np.array([text == STEP for text in instants.strings.texts.tolist()], np.bool_)
     ends: dict[int, list[tuple[int, int]]] = {}
@@ -46,10 +46,10 @@ def marked(trace: Trace, whole: Trace, of_track: Ids, places: list[Place]) -> di
         place = int(of_track[instants.track_id[row]])
         if isinstance(number, int) and places[place].side == HOST:
             ends.setdefault(place, []).append((int(instants.ts_ns[row]), number))
-    return _between(ends, whole, places)
+    return _between(ends, trace, places)
 
 
-def optimized(trace: Trace, whole: Trace, of_track: Ids, places: list[Place]) -> dict[int, list[Marked]]:
+def optimized(trace: Trace, of_track: Ids, places: list[Place]) -> dict[int, list[Marked]]:
     """By place, steps that an optimizer ends: where there are several, the one that steps first. One that wraps another
     steps once.
     """
@@ -73,7 +73,7 @@ def optimized(trace: Trace, whole: Trace, of_track: Ids, places: list[Place]) ->
         if first.setdefault(place, name) == name:
             each = ends.setdefault(place, [])
             each.append((end_ns, len(each)))
-    return _between(ends, whole, places)
+    return _between(ends, trace, places)
 
 
 def _optimizers(names: list[str]) -> set[str]:
@@ -89,9 +89,9 @@ def _optimizers(names: list[str]) -> set[str]:
     }
 
 
-def _between(ends: dict[int, list[tuple[int, int]]], whole: Trace, places: list[Place]) -> dict[int, list[Marked]]:
+def _between(ends: dict[int, list[tuple[int, int]]], trace: Trace, places: list[Place]) -> dict[int, list[Marked]]:
     """Steps by place, of the (time, number) of their ends."""
-    off = _off(whole) if ends else {}
+    off = _off(trace) if ends else {}
     found = {}
     for place, each in ends.items():
         gaps = off.get(places[place].pid, [])

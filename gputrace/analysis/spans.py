@@ -15,7 +15,7 @@ from gputrace.analysis.places import places
 
 if TYPE_CHECKING:
     from gputrace.analysis.places import Place
-    from gputrace.table.columns import Ids, Ints
+    from gputrace.table.columns import Flags, Ids, Ints
     from gputrace.table.trace import Trace
 
 #: So many different durations are kept, of all spans together: 170 MB.
@@ -43,18 +43,19 @@ class Spans:
         none = np.empty(0, np.int64)
         self.count = self.total_ns = self.self_ns = self.min_ns = self.max_ns = self.unfinished = none
 
-    def add(self, trace: Trace) -> Ids:
-        """Take the slices of a trace. Returns the id of each, in the order of its rows."""
+    def add(self, trace: Trace, keep: Flags | None = None) -> Ids:
+        """Take the slices of a trace, or those that ``keep`` says. Returns the id of each, in the order of its rows."""
         slices = trace.slices
+        rows = np.arange(len(slices)) if keep is None else np.flatnonzero(keep)
         of_track, found = places(trace)
         names = max(len(slices.strings), 1)
-        pairs = of_track[slices.track_id].astype(np.int64) * names + slices.name_id
+        pairs = of_track[slices.track_id[rows]].astype(np.int64) * names + slices.name_id[rows]
         there = np.flatnonzero(np.bincount(pairs, minlength=1)) if len(found) * names < 1 << 24 else np.unique(pairs)
         ids = np.array([self._id(found[int(p) // names], slices.strings[int(p) % names]) for p in there], np.int32)
         span = ids[np.searchsorted(there, pairs)] if len(ids) else np.empty(0, np.int32)
         self._make_room()
-        ended = ~slices.unfinished
-        id, dur_ns = span[ended], slices.dur_ns[ended]
+        ended = ~slices.unfinished[rows]
+        id, dur_ns = span[ended], slices.dur_ns[rows[ended]]
         first = np.zeros(len(self), np.bool_)
         first[id] = True
         first &= self.count == 0
@@ -64,7 +65,7 @@ class Spans:
         self.count += np.bincount(id, minlength=len(self))
         self.unfinished += np.bincount(span[~ended], minlength=len(self))
         np.add.at(self.total_ns, id, dur_ns)
-        np.add.at(self.self_ns, id, slices.self_ns[ended])
+        np.add.at(self.self_ns, id, slices.self_ns[rows[ended]])
         self._keep(id, dur_ns, None)
         return span
 

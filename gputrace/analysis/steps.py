@@ -50,16 +50,16 @@ class Step:
 
 def steps(
     trace: Trace,
-    whole: Trace,
     of_track: Ids,
     places: list[Place],
     devices: Devices,
     waiting: Flags,
+    asked: Flags,
     names: Sequence[str] = NAMES,
 ) -> list[Step]:
     """The outermost host slices of such names that ended, and what lies between ends of steps, by thread and time.
 
-    ``whole`` is the trace that ``trace`` is a part of. ``waiting`` says which slices wait.
+    ``waiting`` says which slices wait, ``asked`` of which places steps are told.
     """
     slices = trace.slices
     place = of_track[slices.track_id]
@@ -68,14 +68,14 @@ def steps(
     like = np.array([any(fnmatch.fnmatchcase(text, name) for name in names) for text in texts], np.bool_)
     chosen = like[slices.name_id] & host[place] & ~slices.unfinished if len(slices) else np.zeros(0, np.bool_)
     called = any(fnmatch.fnmatchcase(STEP, name) for name in names)
-    marks = marked(trace, whole, of_track, places) if called else {}
+    marks = marked(trace, of_track, places) if called else {}
     named = set(np.unique(place[chosen]).tolist())
     if called:
         told = {(places[number].process, places[number].pid) for number in named | marks.keys()}
-        by_optimizer = optimized(trace, whole, of_track, places)
+        by_optimizer = optimized(trace, of_track, places)
         marks |= {n: each for n, each in by_optimizer.items() if (places[n].process, places[n].pid) not in told}
     found: list[Step] = []
-    for number in sorted(named | marks.keys()):
+    for number in sorted(each for each in named | marks.keys() if asked[each]):
         here = place == number
         if number in named:
             rows = _outermost(np.flatnonzero(chosen & here), slices.ts_ns, slices.end_ns)

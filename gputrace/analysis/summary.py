@@ -15,17 +15,22 @@ from gputrace.analysis.ranks import RankSpread, rank_spreads
 from gputrace.analysis.spans import Spans
 from gputrace.analysis.statistics import Grouped
 from gputrace.analysis.steps import NAMES, Step, steps
+from gputrace.table.trace import matcher, overlapping, tracks_like
 
 if TYPE_CHECKING:
+    from gputrace.analysis.places import Place
+    from gputrace.table.columns import Flags, Ids
     from gputrace.table.trace import Patterns, Trace
 
 
 @dataclass
 class Options:
-    """What is summed up, and how much of it.
+    """What is told, and how much of it.
 
-    ``names`` and ``tracks`` are patterns as `Trace.select` takes them, ``start_ns`` and ``end_ns`` count from each
-    trace's begin. ``waits`` and ``steps`` are patterns of names; ``gaps`` how many of each device are told.
+    ``names`` and ``tracks`` are patterns as `Trace.select` takes them: of spans by name, and of whatever lies on a
+    track by track. They choose what is told, and change no figure: a GPU is as busy whichever of its windows are asked
+    for. ``start_ns`` and ``end_ns`` count from each trace's begin. ``waits`` and ``steps`` are patterns of names;
+    ``gaps`` how many of each device are told.
     """
 
     names: Patterns | None = None
@@ -42,7 +47,7 @@ class Options:
 class SpanRow:
     """A span on a row of the trace. Statistics are of slices that ended, in ns; NaN where none did.
 
-    ``share`` is its self time as a part of all self time on its row.
+    ``share`` is its self time as a part of all self time on its row, whichever spans are told.
     """
 
     track: str
@@ -108,34 +113,57 @@ class Summarizer:
     def __init__(self, options: Options | None = None) -> None:
         self._options = options or Options()
         self._spans = Spans()
+        #: By a row's label, the self time of all spans on it.
+        self._on_row: dict[str, int] = {}
         self._found = Summary()
 
-    def add(self, whole: Trace) -> int:
+    def add(self, trace: Trace) -> int:
         """What a trace holds; of a part of it, where options say so. Returns how many slices that is."""
         options, found = self._options, self._found
-        found.traces.append(_trace_row(whole))
-        within = tuple(None if ns is None else whole.start_ns + ns for ns in (options.start_ns, options.end_ns))
-        start_ns, end_ns = within
-        trace = whole
-        if options.names is not None or options.tracks is not None or within != (None, None):
-            trace = whole.select(tracks=options.tracks, names=options.names, start_ns=start_ns, end_ns=end_ns)
-        self._spans.add(trace)
+        found.traces.append(_trace_row(trace))
+        start_ns, end_ns = (None if ns is None else trace.start_ns + ns for ns in (options.start_ns, options.end_ns))
+        slices = trace.slices
         of_track, rows = places(trace)
-        devices = Devices(trace, of_track, rows, (start_ns, end_ns))
-        found.devices += devices.use()
-        # What the host did in a gap counts whether or not it was asked for by name.
-        found.gaps += devices.gaps(Host(whole, of_track, rows), options.gaps)
-        found.delays += devices.delays()
+        keep = in_time = overlapping(slices.ts_ns, slices.end_ns, start_ns, end_ns)
+        asked = np.ones(len(rows), np.bool_)
+        if options.tracks is not None:
+            wanted = tracks_like(trace.tracks, options.tracks)
+            keep = keep & wanted[slices.track_id]
+            asked = np.bincount(of_track[wanted], minlength=len(rows)) > 0
+        if options.names is not None:
+            like = matcher(options.names)
+            named = np.array([like(text) for text in slices.strings.texts], np.bool_)
+            keep = keep & (named[slices.name_id] if len(named) else False)
+        self._spans.add(trace, keep)
+        self._add_rows(trace, in_time, of_track, rows)
+        devices = Devices(trace, of_track, rows, (start_ns, end_ns), asked)
         host = Host(trace, of_track, rows)
-        found.waits += host.waits(options.waits)
+        found.devices += devices.use()
+        found.gaps += devices.gaps(host, options.gaps)
+        found.delays += devices.delays()
+        found.waits += host.waits(options.waits, in_time & asked[of_track[slices.track_id]])
         if options.by_step:
             waiting = host.waiting(options.waits)
-            found.steps += steps(trace, whole, of_track, rows, devices, waiting, options.steps)
-        return len(trace.slices)
+            each = steps(trace, of_track, rows, devices, waiting, asked, options.steps)
+            begin_ns = np.array([step.begin_ns for step in each], np.int64)
+            lasts_ns = np.array([step.duration_ns for step in each], np.int64)
+            there = overlapping(begin_ns, begin_ns + lasts_ns, start_ns, end_ns)
+            found.steps += [each[k] for k in np.flatnonzero(there).tolist()]
+        return int(np.count_nonzero(keep))
+
+    def _add_rows(self, trace: Trace, in_time: Flags, of_track: Ids, rows: list[Place]) -> None:
+        slices = trace.slices
+        ended = np.flatnonzero(in_time & ~slices.unfinished)
+        own = np.zeros(len(rows), np.int64)
+        np.add.at(own, of_track[slices.track_id[ended]], slices.self_ns[ended])
+        for place, self_ns in zip(rows, own.tolist(), strict=True):
+            self._on_row[place.label] = self._on_row.get(place.label, 0) + self_ns
 
     def merge(self, other: Summarizer) -> None:
         """Take what another was given, as if it had been given here, after all that was."""
         self._spans.merge(other._spans)
+        for label, self_ns in other._on_row.items():
+            self._on_row[label] = self._on_row.get(label, 0) + self_ns
         for part in fields(Summary):
             getattr(self._found, part.name).extend(getattr(other._found, part.name))
 
@@ -145,7 +173,7 @@ class Summarizer:
         return self._spans.approximate
 
     def summary(self) -> Summary:
-        self._found.spans = _span_rows(self._spans)
+        self._found.spans = _span_rows(self._spans, self._on_row)
         self._found.ranks = rank_spreads(self._spans)
         return self._found
 
@@ -170,15 +198,11 @@ def _count(value: object) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _span_rows(spans: Spans) -> list[SpanRow]:
+def _span_rows(spans: Spans, on_row: dict[str, int]) -> list[SpanRow]:
     id, dur_ns, times = spans.durations()
     by_span = Grouped(id, dur_ns, len(spans), times)
     own = spans.self_ns
-    labels = {label: number for number, label in enumerate({place.label: None for place, _ in spans.keys})}
-    row = np.array([labels[place.label] for place, _ in spans.keys], np.int64)
-    on_row = np.zeros(len(labels), np.int64)
-    np.add.at(on_row, row, own)
-    share = own / np.maximum(on_row[row], 1) if len(row) else own
+    share = own / np.maximum(np.array([on_row[place.label] for place, _ in spans.keys], np.int64), 1)
     with np.errstate(invalid="ignore"):
         mean = spans.total_ns / spans.count
     median, p95, p99 = (by_span.quantile(q) for q in (0.5, 0.95, 0.99))

@@ -64,6 +64,7 @@ def command(
 
     TRACE is a trace, a folder of traces or a pattern; Perfetto's format or Chrome's JSON, gzipped or not. Of several,
     spans of one name and track are summed up together; many are read on all CPUs. TIME counts from each trace's start.
+    NAME and TRACK choose what is told, and change no figure: a GPU's are of all its windows in that time.
     The exit code is 1 if one of them cannot be read, or nothing is of the part that was asked for.
 
     \b

@@ -72,7 +72,9 @@ def busy(summary: Summary) -> Bars:
         )
         for use in summary.devices
     ]
-    return Bars("GPU busy", "From each GPU's first window to its last, overlap counted once.", bars)
+    return Bars(
+        "GPU busy", "From each GPU's first window to its last, or in the time asked for; overlap counted once.", bars
+    )
 
 
 def shares(summary: Summary) -> Iterator[Bars]:
@@ -87,7 +89,7 @@ def shares(summary: Summary) -> Iterator[Bars]:
         bars = [
             Bar(printable(name), ns / whole, f"{ns / whole:.1%}, {duration(ns)}") for name, ns in longest[:_MOST_BARS]
         ]
-        note = f"Time in each span and in none inside it, of {duration(whole)} in all spans there."
+        note = f"Time in each span and in none inside it, of {duration(whole)} in all spans told of here."
         yield Bars(title, note, bars, len(longest) - len(bars))
 
 

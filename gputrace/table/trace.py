@@ -14,7 +14,7 @@ from gputrace.table import frames
 from gputrace.table.columns import Clocks, Counters, Flows, Instants, Problem, Slices
 
 if TYPE_CHECKING:
-    from gputrace.table.columns import Flags
+    from gputrace.table.columns import Flags, Ints
     from gputrace.table.tracks import Track
 
     #: One pattern or several: ``*``, ``?`` and ``[...]``, as in file names; case counts.
@@ -107,13 +107,11 @@ class Trace:
             named = np.array([like(text) for text in slices.strings.texts], np.bool_)
             keep &= named[slices.name_id] if len(named) else False
             moments &= named[instants.name_id] if len(named) else False
+        keep &= overlapping(slices.ts_ns, slices.end_ns, start_ns, end_ns)
         if start_ns is not None:
-            # A slice without a length is where it begins; one with some ends before what begins at its end.
-            keep &= (slices.end_ns > start_ns) | (slices.ts_ns >= start_ns)
             moments &= instants.ts_ns >= start_ns
             samples &= counters.ts_ns >= start_ns
         if end_ns is not None:
-            keep &= slices.ts_ns < end_ns
             moments &= instants.ts_ns < end_ns
             samples &= counters.ts_ns < end_ns
         return self._of(keep, moments, samples)
@@ -166,6 +164,18 @@ class Trace:
             self.metadata,
             self.problems,
         )
+
+
+def overlapping(begins: Ints, ends: Ints, start_ns: int | None, end_ns: int | None) -> Flags:
+    """Which slices lie in a time, or partly so. One without a length is where it begins; one with some ends before what
+    begins at its end.
+    """
+    keep = np.ones(len(begins), np.bool_)
+    if start_ns is not None:
+        keep &= (ends > start_ns) | (begins >= start_ns)
+    if end_ns is not None:
+        keep &= begins < end_ns
+    return keep
 
 
 def tracks_like(tracks: list[Track], like: Patterns | Callable[[Track], bool]) -> Flags:

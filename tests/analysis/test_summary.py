@@ -106,11 +106,78 @@ def test_a_part_of_it(tmp_path: Path, suffix: str) -> None:
     on_track = summed(path, tracks=["*stream 7"])
     assert [(row.name, row.side) for row in on_track.spans] == [("forward", "gpu")]
     assert on_track.gaps[0].host[0].name == "step"  # which was not asked for, and is told
+    for part in (named, on_track):  # a GPU is as busy, and a launch as long before its window, as in the whole trace
+        everything = summed(path)
+        assert (part.devices, part.gaps, part.delays) == (everything.devices, everything.gaps, everything.delays)
     # The second and third step, and 300 ns of the fourth one's window: 30_500 to 31_500, counted from 0.
     part = summed(path, start_ns=10_000, end_ns=30_800)
     assert {row.name: row.count for row in part.spans if row.side == "gpu"} == {"forward": 3}
     device = part.devices[0]
     assert (device.busy_ns, device.idle_ns) == (2_300, 20_800 - 2_300)
+
+
+def crowd() -> Script:
+    """A host that launches ahead on two streams, and one step of 10,000 ns after another, "load" before "train"."""
+    script = Script(0)
+    thread, first, second = script.thread(), script.stream("stream 7"), script.stream("stream 9")
+    for k in range(4):
+        at, flow = k * 10_000, 2 * k + 1
+        script.add(
+            thread,
+            (at, BEGIN, "step", {"number": k}),
+            (at + 100, SLICE, "load", None, flow, at + 200),
+            (at + 300, SLICE, "train", None, flow + 1, at + 400),
+            (at + 5_000, SLICE, "cudaStreamSynchronize", None, 0, at + 7_000),
+            (at + 9_000, END),
+        )
+        script.add(second, (at + 1_000, SLICE, "load", None, flow, at + 3_000))
+        script.add(
+            first, (at + 3_000, BEGIN, "train", None, flow + 1), (at + 4_000, SLICE, "loss", None, 0, at + 4_500)
+        )
+        script.add(first, (at + 7_000, END))
+    return script
+
+
+@BOTH
+@pytest.mark.parametrize("part", [{"names": ["loss"]}, {"names": ["train"], "tracks": ["*"]}, {"names": ["step"]}])
+@pytest.mark.parametrize("time", [{}, {"start_ns": 12_000, "end_ns": 34_000}])
+def test_names_choose_spans_and_change_no_figure(
+    tmp_path: Path, suffix: str, part: dict[str, object], time: dict[str, int]
+) -> None:
+    path = write_trace(tmp_path / f"t{suffix}", Host("node0"), crowd())
+    everything, chosen = summed(path, by_step=True, **time), summed(path, by_step=True, **part, **time)
+    names = {row.name for row in chosen.spans}
+    assert names == set(part["names"])  # type: ignore[call-overload]
+    # Self time and share are of all that lies in a span and on its row.
+    assert chosen.spans == [row for row in everything.spans if row.name in names]
+    for kind in ("devices", "gaps", "delays", "waits", "steps"):
+        assert getattr(chosen, kind) == getattr(everything, kind) != [], kind
+    assert all(gap.launch_ns is not None and gap.launch_ns > 0 for gap in chosen.gaps)
+
+
+@BOTH
+def test_tracks_choose_rows_and_change_no_figure(tmp_path: Path, suffix: str) -> None:
+    path = write_trace(tmp_path / f"t{suffix}", Host("node0"), crowd())
+    everything, chosen = summed(path, by_step=True), summed(path, by_step=True, tracks=["*stream 9"])
+    assert chosen.devices == [use for use in everything.devices if use.stream in ("", "stream 9")]
+    assert [use.stream for use in chosen.devices] == ["", "stream 9"]
+    assert chosen.gaps == everything.gaps
+    assert chosen.delays == [delay for delay in everything.delays if delay.stream == "stream 9"]
+    assert (chosen.waits, chosen.steps) == ([], [])
+    on_host = summed(path, by_step=True, tracks=[row.track for row in everything.spans if row.side == "host"])
+    assert (on_host.devices, on_host.gaps, on_host.delays) == ([], [], [])
+    assert (on_host.waits, on_host.steps) == (everything.waits, everything.steps)
+
+
+@BOTH
+def test_what_crosses_the_edge_of_a_time_is_told_whole(tmp_path: Path, suffix: str) -> None:
+    """A window's launch may lie before it, a step's windows after."""
+    path = write_trace(tmp_path / f"t{suffix}", Host("node0"), crowd())
+    part = summed(path, by_step=True, start_ns=10_500, end_ns=12_000)  # after a launch, before "train" begins
+    assert [(d.stream, d.count, d.min_ns) for d in part.delays] == [("stream 9", 1, 900)]
+    assert part.steps == summed(path, by_step=True).steps[1:2]
+    [device] = [use for use in part.devices if not use.stream]
+    assert (device.busy_ns, device.idle_ns) == (1_000, 500)
 
 
 def test_the_late_rank(tmp_path: Path) -> None:

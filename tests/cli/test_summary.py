@@ -11,8 +11,10 @@ import pytest
 
 import gputrace
 from gputrace.analysis.summary import Summarizer
+from gputrace.model import SLICE
 from tests.analysis.test_summary import rank
 from tests.cli.test_record import said
+from tests.exporters.recordings import Script
 from tests.merging.making import Host, write_trace
 from tests.record.running import GPUTRACE, PYTHON, on_a_terminal, run
 
@@ -147,12 +149,18 @@ def test_a_trace_of_counters_alone_is_summed_up_with_a_word(tmp_path: Path) -> N
 
 def test_steps_that_are_not_there_are_told(tmp_path: Path) -> None:
     made(tmp_path)
+    script = Script(0)
+    script.add(script.thread(), (0, SLICE, "forward", None, 0, 10))
+    write_trace(tmp_path / "stepless.pftrace", Host("node0"), script, number=8)
     for arguments, told in (
-        (["--step", "nope"], "no host span is named 'nope': some are "),
-        (["--by", "step", "--step", "nope", "--step", "nor"], "no host span is named 'nope' or 'nor': some are "),
-        (["--by", "step", "--name", "forward"], "no host span is called step, nor did "),
+        (["trace.pftrace", "--step", "nope"], "no host span is named 'nope': some are "),
+        (
+            ["trace.pftrace", "--by", "step", "--step", "nope", "--step", "nor"],
+            "no host span is named 'nope' or 'nor': some are ",
+        ),
+        (["stepless.pftrace", "--by", "step"], "no host span is called step, nor did "),
     ):
-        done = run([*GPUTRACE, "summary", "trace.pftrace", *arguments], tmp_path)
+        done = run([*GPUTRACE, "summary", *arguments], tmp_path)
         [line] = said(done.stderr)
         assert done.returncode == 1
         assert line.startswith(told)
