@@ -43,6 +43,28 @@ def is_at_work() -> bool:
     return get_ident() in _at_work
 
 
+#: The threads of ours that run in this process.
+_ours: set[int] = set()
+
+
+def forget_threads() -> None:
+    """In a forked child: there are none yet."""
+    _ours.clear()
+
+
+def is_left_alone() -> bool:
+    """Are threads of ours all that is left of this process? A child that another thread than the main one forked ends
+    with its last thread, past the interpreter's own end. Linux; elsewhere nobody can tell.
+    """
+    try:
+        with open("/proc/self/stat", "rb") as stat:
+            if stat.read().rpartition(b")")[2].split(None, 1)[0] != b"Z":
+                return False
+        return {int(tid) for tid in os.listdir("/proc/self/task")} <= _ours | {os.getpid()}
+    except (OSError, ValueError, IndexError):
+        return False
+
+
 class Collector:
     """Calls ``work()`` every ``period_s`` seconds, 50 ms unless it is set, on a thread of its own. ``work`` must not
     raise.
@@ -185,8 +207,9 @@ class Collector:
         return True
 
     def _run(self, gone: LockType) -> None:
-        self._tid = get_native_id()
+        self._tid = tid = get_native_id()
         _take_no_signals()
+        _ours.add(tid)
         try:
             with AtWork():
                 while self._goes_on(gone):
@@ -196,6 +219,7 @@ class Collector:
                 if self._last is not None:
                     self._last()
         finally:
+            _ours.discard(tid)
             if gone is self._gone:
                 self._running = False
             gone.release()

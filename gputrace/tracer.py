@@ -12,7 +12,7 @@ from _thread import RLock, get_ident
 from time import sleep
 
 from gputrace import exithook, hostclock, hot, instrument, ranks
-from gputrace.collector import PERIOD_S, AtWork, Collector, is_at_work
+from gputrace.collector import PERIOD_S, AtWork, Collector, forget_threads, is_at_work, is_left_alone
 from gputrace.counts import Counts
 from gputrace.errors import UsageError
 from gputrace.fence import let_through
@@ -116,6 +116,7 @@ class Tracer:
         self._asked_for_dump = False
         #: Writes a dump by its number and time, where no launcher does.
         self.write_dump: Callable[[int, int], object] | None = None
+        self._is_forked = False
         self._broken = False
         self._said_begun = False
         self._finished = False
@@ -177,6 +178,7 @@ class Tracer:
         and what a signal's handler raises: nothing records then.
         """
         global _current
+        self._is_forked = parent is not None
         try:
             self._host.begin(self.resolve)
             _current = self
@@ -407,6 +409,10 @@ class Tracer:
                     self._dump()
                 self._tick_profilers()
                 self._report_now_and_then()
+                if self._is_forked and is_left_alone():
+                    hot.switch_off()
+                    self._end(EXIT_DEADLINE_S)
+                    self._collector.dismiss()
             except Exception as error:
                 self._break(error)
 
@@ -755,6 +761,7 @@ def _after_fork_in_child() -> None:
     if parent is None:
         return
     hot.forget_everything()
+    forget_threads()
     parent.forget()
     instrument.stop()
     if parent.own:
