@@ -81,7 +81,7 @@ class trace:
         device: str = "auto",
         *,
         max_size: int | str | None = None,
-        instrument: bool | Iterable[str] = True,
+        instrument: bool | str | Iterable[str] = True,
         counters: str = "100ms",
         last: str | None = None,
     ) -> None:
@@ -111,7 +111,7 @@ class trace:
             return self
         if running is not None or _changing:
             raise UsageError("this process is being recorded already, by another gputrace.trace: stop it first")
-        wanted = self.instrument
+        wanted = [self.instrument] if isinstance(self.instrument, str) else self.instrument
         instruments = choose() if wanted is True else choose(only=() if wanted is False else wanted)
         options = counters_options(self.counters) | last_options(self.last)
         with _Changing():

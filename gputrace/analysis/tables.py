@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -85,12 +86,18 @@ def markdown(tables: Iterable[Table]) -> str:
 
 
 def as_csv(rows: Iterable[dict[str, Any]]) -> str:
-    """Rows of like keys, the first line being those. A value of None or NaN is empty."""
+    """Rows of like keys, the first line being those. A value of None or NaN is empty, one that holds others is JSON."""
     out = io.StringIO()
     writer: Any = None
     for row in rows:
         if writer is None:
             writer = csv.DictWriter(out, row.keys(), lineterminator="\n")
             writer.writeheader()
-        writer.writerow({k: "" if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()})
+        writer.writerow({key: _csv_cell(value) for key, value in row.items()})
     return out.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return "" if isinstance(value, float) and math.isnan(value) else value

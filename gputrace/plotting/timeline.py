@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import zlib
 from typing import IO, TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from gputrace.errors import OutputError, UsageError
 from gputrace.plotting.rows import Row, rows
+from gputrace.record.replace import replacing
 
 if TYPE_CHECKING:
     from gputrace.table.trace import Trace
@@ -45,7 +47,7 @@ def draw(
     If none is there, no picture is written.
 
     The format is the output's suffix: .svg, .png or .pdf. Raises `UsageError` without matplotlib, for another suffix,
-    or for more rows than a picture can show; `OutputError` if it cannot be written.
+    or for more rows than a picture can show; `OutputError` if it cannot be written: an older picture stays as it was.
     """
     part = trace.select(start_ns=start_ns, end_ns=end_ns)
     _matplotlib()
@@ -55,8 +57,11 @@ def draw(
     if suffix not in _METADATA:
         raise UsageError(f"{output}: name a picture that ends in .svg, .png or .pdf.")
     figure = _figure(part, trace.start_ns, (start_ns, end_ns), most_deep, width_inches, title, dots_per_inch)
+    picture = io.BytesIO()
+    _save(figure, picture, suffix)
     try:
-        _save(figure, output, suffix)
+        with replacing(os.path.realpath(output), f"{os.urandom(6).hex()}.drawn") as write:
+            write(picture.getbuffer())
     except OSError as error:
         raise OutputError(f"{output} cannot be written: {error.strerror or error}") from error
     return len(part.slices)
@@ -98,7 +103,7 @@ def _figure(
     return figure
 
 
-def _save(figure: Any, output: str | IO[bytes], suffix: str) -> None:
+def _save(figure: Any, output: IO[bytes], suffix: str) -> None:
     """The same picture for the same trace: no date in it, and no random ids."""
     import matplotlib
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 
 import pytest
 
@@ -59,3 +60,11 @@ def test_csv_reads_back() -> None:
     back = list(csv.DictReader(io.StringIO(as_csv(rows))))
     assert back == [{"name": 'say "a, b"\n', "ns": "5", "mean": ""}, {"name": "é", "ns": "6", "mean": "0.5"}]
     assert as_csv([]) == ""
+
+
+def test_csv_of_what_holds_others_is_json() -> None:
+    (back,) = csv.DictReader(io.StringIO(as_csv([{"name": "step", "args": {"number": 0, "of": "é"}, "of": [1, 2]}])))
+    assert {"args": json.loads(back["args"]), "of": json.loads(back["of"])} == {
+        "args": {"number": 0, "of": "é"},
+        "of": [1, 2],
+    }

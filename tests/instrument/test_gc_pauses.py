@@ -81,5 +81,7 @@ def test_it_lasts_as_long_as_the_recording_and_only_where_it_is_asked_for(tmp_pa
     with gputrace.trace(tmp_path / "a.pftrace", "host", instrument=["python.gc"]):
         assert len(gc.callbacks) == len(before) + 1
     assert gc.callbacks == before
+    with gputrace.trace(tmp_path / "a.pftrace", "host", instrument="python.gc"):
+        assert len(gc.callbacks) == len(before) + 1
     with gputrace.trace(tmp_path / "b.pftrace", "host"):
         assert gc.callbacks == before

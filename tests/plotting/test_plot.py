@@ -172,6 +172,20 @@ def test_outputs_that_cannot_be(tmp_path: Path) -> None:
         draw(trace(tmp_path, script), str(tmp_path / "t.svg"), *between(read, None, None))
 
 
+@pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
+def test_one_that_finds_no_room_leaves_the_older_one(tmp_path: Path, run: Callable[..., Any], suffix: str) -> None:
+    trace(tmp_path)
+    (source,) = tmp_path.iterdir()
+    (tmp_path / f"t.{suffix}").write_text("an older picture")
+    limit = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+    limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
+    done = run("plot", source.name, "-o", f"t.{suffix}", before=limit)
+    assert done.returncode != 0
+    assert "cannot be written: File too large" in done.stderr
+    assert (tmp_path / f"t.{suffix}").read_text() == "an older picture"
+    assert {each.name for each in tmp_path.iterdir()} == {source.name, f"t.{suffix}"}
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., Any]:
     def run(*arguments: str, before: str = "") -> Any:
