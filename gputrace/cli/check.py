@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,11 +14,10 @@ from gputrace.errors import InputError
 from gputrace.remote import find, is_url, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from gputrace.checking.sieve import Sifted
     from gputrace.checking.violation import Violation
-    from gputrace.remote import Remote
 
 
 @click.command(short_help="Say what is wrong with a trace.")
@@ -32,6 +32,7 @@ def command(as_json: bool, traces: tuple[str, ...]) -> int:
     \b
     gputrace check trace.pftrace
     gputrace check --json profile.json.gz
+    gputrace check 'runs/**/*.pftrace'
     """
     from gputrace.checking.rules import check
     from gputrace.checking.sieve import sifted
@@ -58,14 +59,16 @@ def command(as_json: bool, traces: tuple[str, ...]) -> int:
 
 
 def _each(traces: tuple[str, ...]) -> Iterator[str]:
-    """The files, those too that a URL names as a pattern or a folder; one that names none is left to who reads it."""
-    from gputrace.merging.inputs import SUFFIXES
+    """The files, those too that a pattern or a folder names; one that names none is left to who reads it."""
+    from gputrace.merging import inputs
 
     for path in traces:
-        found: list[Remote] = []
+        found: Sequence[str] = []
         if is_url(path):
             with contextlib.suppress(InputError):
-                found = find(path, SUFFIXES)
+                found = find(path, inputs.SUFFIXES)
+        elif not os.path.isfile(path):
+            found = inputs.find((path,)).files
         yield from found
         if not found:
             yield path

@@ -42,6 +42,18 @@ class _Commands(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            if meant := difflib.get_close_matches(args[0], _COMMANDS, 1):
+                raise click.UsageError(f"{error.message} Did you mean {meant[0]}?", ctx) from None
+            raise
+
 
 def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked:

@@ -23,7 +23,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["check", "my runs"],
         ["plot", "my runs", "-o", "o.svg"],
         ["convert", "my runs", "o.json"],
         ["convert", "my runs", "o.csv", "--name", "forward"],
@@ -44,6 +43,28 @@ def test_it_says_what_to_give_instead(
         "'my runs'\n",
     )
     assert [path.name for path in folder.iterdir()] == ["my runs"]
+
+
+@pytest.mark.parametrize("argument", ["my runs", "my*/*.pftrace", "**/*.pftrace"])
+def test_check_takes_all_that_is_in_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], argument: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gputrace", "check", argument])
+    main()
+    told = capsys.readouterr().out.splitlines()
+    names = sorted(f"my runs/{each.name}" for each in (folder / "my runs").glob("*.pftrace"))
+    assert len(names) > 1
+    assert [line.partition(":")[0] for line in told if line.startswith("my runs") and ".pftrace:" in line] == names
+
+
+@pytest.mark.parametrize("argument", ["nothing", "no*.pftrace"])
+def test_check_of_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], argument: str
+) -> None:
+    (folder / "nothing").mkdir()
+    monkeypatch.setattr(sys, "argv", ["gputrace", "check", argument])
+    assert main() == 1
+    assert argument in capsys.readouterr().err
 
 
 def test_what_it_says_to_do_makes_a_trace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

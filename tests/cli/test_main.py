@@ -39,6 +39,11 @@ def test_a_wrong_option_points_to_its_own_commands_help(tmp_path: Path) -> None:
     assert run([*GPUTRACE, "--nope"], tmp_path).stderr.endswith(b"See gputrace --help.\n")
 
 
+def test_a_command_that_there_is_not_is_said_to_be_which(tmp_path: Path) -> None:
+    assert b" Did you mean record? See gputrace --help." in run([*GPUTRACE, "recrod", "x"], tmp_path).stderr
+    assert b"Did you mean" not in run([*GPUTRACE, "zzz"], tmp_path).stderr
+
+
 def test_as_a_module(tmp_path: Path) -> None:
     shown = run([PYTHON, "-m", "gputrace", "--version"], tmp_path).stdout
     assert shown == f"gputrace {version('gputrace')}\n".encode()
