@@ -233,11 +233,15 @@ def test_one_that_runs_on_is_told(tmp_path: Path) -> None:
 KILLS_WHAT_IT_SAW = """
 import os, sys, time
 from gputrace.cli.main import main
-def sleep(_):
+from gputrace.record import alive
+sleep = time.sleep
+def until_next_look(seconds):
+    if seconds != alive._POLL_S:
+        return sleep(seconds)
     if os.path.exists("child"):
         os.kill(int(open("child").read()), 9)
         os.unlink("child")
-time.sleep = sleep
+time.sleep = until_next_look
 sys.exit(main())
 """
 
