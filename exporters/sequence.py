@@ -261,16 +261,18 @@ class Sequence:
         if flow:
             event += _FLOW_TAG + _pack_flow(self._flow_base + flow, 0)[:8]
         if args:
+            values, keys = [event], [interned]  # joined once: there may be thousands, and bytes are copied by each +=
             for key, value in args.items():
                 if type(value) is Flow:
-                    event += _FLOW_TAG + _pack_flow(self._flow_base + value, 0)[:8]
+                    values.append(_FLOW_TAG + _pack_flow(self._flow_base + value, 0)[:8])
                     continue
                 field = self._arg_names.get(key)
                 if field is None:
                     iid = len(self._arg_names) + 1
                     field = self._arg_names[key] = wire.integer(DebugAnnotation.name_iid, iid)
-                    interned += _interned(InternedData.debug_annotation_names, iid, key)
-                event += _ANNOTATION_TAG + wire.sized(field + _annotation(value))
+                    keys.append(_interned(InternedData.debug_annotation_names, iid, key))
+                values.append(_ANNOTATION_TAG + wire.sized(field + _annotation(value)))
+            event, interned = b"".join(values), b"".join(keys)
         packet = self._head_start + _EVENT_TAG + wire.sized(event) + _TIMESTAMP_TAG + wire.varint(delta)
         if interned:
             packet += wire.message(TracePacket.interned_data, interned)
