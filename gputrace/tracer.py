@@ -239,8 +239,9 @@ class Tracer:
             self._file.abandon()
 
     def _progress(self) -> int:
-        """Changes as long as there is any."""
-        return int(self._host.progress)
+        """Changes as long as there is any: what is drawn, the rows it is drawn on, and the bytes it comes to."""
+        written = 0 if self._file is None else self._file.length
+        return int(self._host.progress) + self._tracks.highest_id + written
 
     def _interrupt(self) -> None:
         """Wait no longer for the device at the end: somebody is in a hurry."""
