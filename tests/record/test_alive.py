@@ -247,9 +247,12 @@ sys.exit(main())
 
 
 def test_one_that_is_over_before_its_first_line_is_told(tmp_path: Path) -> None:
-    """Killed on its way: stopped while it was no more than started, so that no line of it can have run."""
-    then = "import signal; os.kill(child.pid, signal.SIGSTOP); open('child', 'w').write(str(child.pid)); os._exit(0)"
-    program = LAST.format(options=[], child=CHILD, then=then).replace("subprocess.Popen", "child = subprocess.Popen")
+    """Killed on its way: it waits for its pyvenv.cfg, which an interpreter reads before it runs a line."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
+    os.mkfifo(tmp_path / "bin" / "pyvenv.cfg")
+    program = LAST.format(options=[], child=CHILD, then="open('child', 'w').write(str(child.pid)); os._exit(0)")
+    program = program.replace("subprocess.Popen([sys.executable", "child = subprocess.Popen(['bin/python'")
     (tmp_path / "my.py").write_text(program)
     (tmp_path / "launcher.py").write_text(KILLS_WHAT_IT_SAW)
     command = recording(PYTHON, "my.py", output="x.json")
