@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,10 +9,10 @@ import click
 from gputrace.cli.forms import as_json as json_of
 from gputrace.cli.say import say
 from gputrace.errors import InputError
-from gputrace.remote import find, is_url, shown
+from gputrace.remote import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from gputrace.checking.sieve import Sifted
     from gputrace.checking.violation import Violation
@@ -60,18 +58,10 @@ def command(as_json: bool, traces: tuple[str, ...]) -> int:
 
 def _each(traces: tuple[str, ...]) -> Iterator[str]:
     """The files, those too that a pattern or a folder names; one that names none is left to who reads it."""
-    from gputrace.merging import inputs
+    from gputrace.merging.inputs import find
 
     for path in traces:
-        found: Sequence[str] = []
-        if is_url(path):
-            with contextlib.suppress(InputError):
-                found = find(path, inputs.SUFFIXES)
-        elif not os.path.isfile(path):
-            found = inputs.find((path,)).files
-        yield from found
-        if not found:
-            yield path
+        yield from find((path,)).files or [path]
 
 
 def _lines(found: Sifted, violations: list[Violation]) -> list[str]:

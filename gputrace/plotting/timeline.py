@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import zlib
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -57,11 +57,10 @@ def draw(
     if suffix not in _METADATA:
         raise UsageError(f"{output}: name a picture that ends in .svg, .png or .pdf.")
     figure = _figure(part, trace.start_ns, (start_ns, end_ns), most_deep, width_inches, title, dots_per_inch)
-    picture = io.BytesIO()
-    _save(figure, picture, suffix)
+    picture = _bytes(figure, suffix)
     try:
         with replacing(os.path.realpath(output), f"{os.urandom(6).hex()}.drawn") as write:
-            write(picture.getbuffer())
+            write(picture)
     except OSError as error:
         raise OutputError(f"{output} cannot be written: {error.strerror or error}") from error
     return len(part.slices)
@@ -70,9 +69,7 @@ def draw(
 def png(trace: Trace, start_ns: int, end_ns: int, *, most_deep: int) -> bytes:
     """The same as a file's content, with a finer grain. Raises `UsageError` as `draw` does."""
     part = trace.select(start_ns=start_ns, end_ns=end_ns)
-    file = io.BytesIO()
-    _save(_figure(part, trace.start_ns, (start_ns, end_ns), most_deep, 14.0, "", 160), file, "png")
-    return file.getvalue()
+    return _bytes(_figure(part, trace.start_ns, (start_ns, end_ns), most_deep, 14.0, "", 160), "png")
 
 
 def _figure(
@@ -103,12 +100,14 @@ def _figure(
     return figure
 
 
-def _save(figure: Any, output: IO[bytes], suffix: str) -> None:
+def _bytes(figure: Any, suffix: str) -> bytes:
     """The same picture for the same trace: no date in it, and no random ids."""
     import matplotlib
 
+    picture = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "gputrace", "svg.fonttype": "none"}):
-        figure.savefig(output, format=suffix, metadata=_METADATA[suffix])
+        figure.savefig(picture, format=suffix, metadata=_METADATA[suffix])
+    return picture.getvalue()
 
 
 def _draw_row(

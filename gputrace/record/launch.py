@@ -61,9 +61,8 @@ class Signals:
     """Keeps signals that are passed on waiting, instead of letting them kill us; a context manager.
 
     ``kept`` are those signals. The ones ignored from the start (nohup, background jobs) are left ignored, by us and by
-    the command. What is left of them at the end is dropped. A trace is put together inside, too: the Ctrl-C that ended
-    the command is often pressed twice. They stay blocked for good: the exit code of a command that is over is not to
-    change by what reaches us on our way out.
+    the command. A trace is put together inside, too: the Ctrl-C that ended the command is often pressed twice. They
+    stay blocked for good: the exit code of a command that is over is not to change by what reaches us on our way out.
     """
 
     def __enter__(self) -> Signals:
@@ -77,8 +76,6 @@ class Signals:
     def __exit__(self, *_: object) -> None:
         if self.witness is not None:
             self.witness.close()
-        for number in signal.sigpending() & self.kept:
-            self.take(number)
 
     def take(self, number: signal.Signals) -> bool:
         """Has this signal arrived? Forget it if so."""

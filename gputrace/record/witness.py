@@ -35,7 +35,7 @@ class Witness:
     def saw(self, number: int) -> bool:
         """Did a signal that just reached us reach it, too? Asked once for each."""
         end_s = monotonic() + _APART_S
-        while number not in (waiting := self._waiting()) and monotonic() < end_s:
+        while number not in (waiting := self._waiting(self._pid)) and monotonic() < end_s:
             sleep(_APART_S / 10)
         before, self._pid = self._pid, _stand_by()  # nothing waits there
         now_s = monotonic()
@@ -48,10 +48,10 @@ class Witness:
     def close(self) -> None:
         _dismiss(self._pid)
 
-    def _waiting(self, pid: int = 0) -> set[int]:
+    def _waiting(self, pid: int) -> set[int]:
         """The signals that wait at a process that stands by: none if it cannot be seen."""
         try:
-            with open(f"/proc/{pid or self._pid}/status", "rb") as status:
+            with open(f"/proc/{pid}/status", "rb") as status:
                 (bits,) = (int(line.split()[1], 16) for line in status if line.startswith(b"ShdPnd:"))
         except (OSError, ValueError):
             return set()

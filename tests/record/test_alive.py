@@ -251,7 +251,13 @@ def test_one_that_is_over_before_its_first_line_is_told(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
     os.mkfifo(tmp_path / "bin" / "pyvenv.cfg")
-    program = LAST.format(options=[], child=CHILD, then="open('child', 'w').write(str(child.pid)); os._exit(0)")
+    then = """
+while not open(f"/proc/{child.pid}/cmdline").read():  # within exec it has no arguments to know it by
+    pass
+open("child", "w").write(str(child.pid))
+os._exit(0)
+"""
+    program = LAST.format(options=[], child=CHILD, then=then)
     program = program.replace("subprocess.Popen([sys.executable", "child = subprocess.Popen(['bin/python'")
     (tmp_path / "my.py").write_text(program)
     (tmp_path / "launcher.py").write_text(KILLS_WHAT_IT_SAW)

@@ -15,7 +15,7 @@ from tests.ways.program import SUFFIXES
 #: A child of each of two kinds. No thread of ours comes to write what it records: nobody takes the GIL from it.
 PROGRAM = """
 import gputrace, os, signal, sys
-way, twin = sys.argv[1:]
+way = sys.argv[1]
 def child(records):
     pid = os.fork()
     if not pid:
@@ -44,7 +44,7 @@ SILENT = f"2 processes {ABRUPTLY} within moments of their first span: none of th
 def test_of_a_child_that_is_over_at_once(tmp_path: Path, twin: str, way: str, suffix: str) -> None:
     (tmp_path / "my.py").write_text(PROGRAM)
     trace = tmp_path / f"t{suffix}"
-    command = recording(PYTHON, "my.py", way, twin, output=trace)
+    command = recording(PYTHON, "my.py", way, output=trace)
     done = run(command, tmp_path, env=environment(twin))
     (line,) = done.stderr.decode().splitlines()
     found = [each.name for each in load(trace)]
