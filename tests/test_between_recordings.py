@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gputrace.record.recording import recover
 from tests.engine import Engine, counters, slices
-from tests.hot.twin import ROOT, TWINS, environment
+from tests.hot.twin import TWINS, run_in
 
 #: Its threads are held in objects of the program's while the recording that they began to record in ends. They go on
 #: when all is forgotten, before the next has begun, which meets the same names again and is killed.
@@ -68,14 +66,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.parametrize("twin", TWINS)
 def test_names_met_in_between(tmp_path: Path, twin: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=environment(twin),
-        timeout=60,
-    )
+    done = run_in(twin, PROGRAM, tmp_path)
     assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
     (left,) = (path for path in tmp_path.iterdir() if path.name.startswith("."))
     recover(str(left), str(tmp_path / "second.pftrace"))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.hot.twin import ROOT, TWINS, environment
+from tests.hot.twin import TWINS, run_in
 
 START = """
 import gc, sys
@@ -206,12 +204,5 @@ check(wrong)
 @pytest.mark.parametrize("twin", TWINS)
 @pytest.mark.parametrize("program", [DEPTH, MEMORY], ids=["depth", "memory"])
 def test_nothing_of_ours_is_raised(tmp_path: Path, program: str, twin: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", START + program, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=environment(twin),
-        timeout=100,
-    )
+    done = run_in(twin, START + program, tmp_path)
     assert (done.stderr, done.returncode) == ("", 0)

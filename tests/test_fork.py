@@ -11,7 +11,7 @@ import pytest
 
 from gputrace import hot
 from tests.engine import Engine, Slice, assert_clean, slices
-from tests.hot.twin import TWINS, environment
+from tests.hot.twin import TWINS, run_in
 
 ROOT = Path(__file__).parents[1]
 
@@ -36,14 +36,7 @@ def wait(pid, seconds=20):
 
 def run(program: str, output: Path, *options: str, twin: str = hot.TWIN) -> str:
     """Run a program to its end; what it printed."""
-    done = subprocess.run(
-        [sys.executable, *options, "-c", START + program, str(output)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        cwd=ROOT,
-        env=environment(twin),
-    )
+    done = run_in(twin, START + program, output, options=options)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout

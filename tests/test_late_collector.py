@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.engine import Engine, assert_clean, slices
-from tests.hot.twin import ROOT, TWINS, environment
+from tests.hot.twin import TWINS, run_in
 from tests.recorded import is_gpu
 
 PROGRAM = """
@@ -91,14 +89,7 @@ print("well")
 @pytest.mark.parametrize("twin", TWINS)
 @pytest.mark.parametrize("where", ["reading", "writing", "announcing"])
 def test_it_comes_back_inside_another_recording(tmp_path: Path, where: str, twin: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", PROGRAM, where, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=environment(twin),
-        timeout=60,
-    )
+    done = run_in(twin, PROGRAM, where, tmp_path)
     assert (done.stdout, done.returncode) == ("well\n", 0), done.stderr
     engine = Engine(tmp_path / "second.pftrace")
     assert_clean(engine)

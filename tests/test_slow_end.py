@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.engine import Engine, counters, slices
-from tests.hot.twin import ROOT, TWINS, environment
+from tests.hot.twin import TWINS, run_in
 
 MANY = 500
 
@@ -48,14 +46,7 @@ assert summary.told == [] and not summary.cut_short, summary
 @pytest.mark.parametrize("what", ["counters", "slices"])
 def test_what_moves_is_waited_for(tmp_path: Path, what: str, twin: str) -> None:
     trace = tmp_path / "t.pftrace"
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, what, str(trace)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=environment(twin),
-        timeout=60,
-    )
+    done = run_in(twin, PROGRAM, what, trace)
     assert (done.returncode, done.stderr) == (0, "")
     engine = Engine(trace)
     assert len(counters(engine) if what == "counters" else slices(engine)) == MANY

@@ -5,12 +5,9 @@ Each kind in a process of its own, as what goes wrong here would end it.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.hot.twin import ROOT, TWINS, environment
+from tests.hot.twin import TWINS, run_in
 
 START = """
 import gc, os, sys, tempfile, threading, time
@@ -180,7 +177,7 @@ class Kind:
         return "kind"
 
 def threads():
-    from tests.hot.twin import host_threads
+    from tests.hot.twin import host_threads, run_in
     return host_threads() > 1
 
 for _ in range(50):
@@ -339,12 +336,5 @@ PROGRAMS = {
 @pytest.mark.parametrize("twin", TWINS)
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_a_program_s_objects(tmp_path: object, kind: str, twin: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", START + PROGRAMS[kind], str(tmp_path)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**environment(twin), "PYTHONMALLOC": "debug"},
-        timeout=100,
-    )
+    done = run_in(twin, START + PROGRAMS[kind], tmp_path, more={"PYTHONMALLOC": "debug"})
     assert (done.stderr, done.returncode) == ("", 0)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.engine import Engine, counters, slices
-from tests.hot.twin import ROOT, TWINS, environment
+from tests.hot.twin import TWINS, run_in
 
 NAME, ARGS, STRING, COST, LEFT_OUT = 1 << 17, 1 << 18, 4096, 16, "args left out"
 
@@ -69,14 +67,7 @@ def kept(args: dict[str, object]) -> dict[str, object]:
 @pytest.mark.parametrize("twin", TWINS)
 def test_of_any_length(tmp_path: Path, twin: str, suffix: str) -> None:
     trace = tmp_path / f"t{suffix}"
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(trace)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=environment(twin),
-        timeout=100,
-    )
+    done = run_in(twin, PROGRAM, trace)
     assert (done.returncode, done.stderr) == (0, "")
     engine = Engine(trace)
     found = slices(engine)

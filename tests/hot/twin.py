@@ -12,7 +12,7 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
@@ -39,6 +39,20 @@ SPAN_BYTES = 64
 def environment(twin: str) -> dict[str, str]:
     """This process's environment, for a process that has a twin."""
     return {**os.environ, "GPUTRACE_PURE": "1" if twin == "pure" else "", "PYTHONPATH": str(ROOT)}
+
+
+def run_in(
+    twin: str, program: str, *arguments: object, options: Sequence[str] = (), more: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program in an interpreter that has a twin, with ``more`` in its environment."""
+    return subprocess.run(
+        [sys.executable, "-X", "faulthandler", *options, "-c", program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**environment(twin), **(more or {})},
+        timeout=LIMIT_S,
+    )
 
 
 def in_twin(twin: str) -> Callable[[Test], Test]:

@@ -258,18 +258,9 @@ def test_gradients_of_gradients(tmp_path: Path) -> None:
 
 
 def test_a_backward_that_raises_leaves_nothing_open(tmp_path: Path) -> None:
-    class Fails(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: Any) -> Any:
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx: Any, *gradients: Any) -> Any:
-            raise LookupError("made to fail")
-
     class Model(nn.Module):
         def forward(self, x: Any) -> Any:
-            return Fails.apply(x)
+            return passes.Fails.apply(x)
 
     def work() -> None:
         model, good = Model(), mlp()
