@@ -10,6 +10,7 @@ import errno
 import os
 
 from gputrace.descriptors import OwnFile
+from gputrace.fence import let_through
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,6 +49,13 @@ class ShardFile:
         """Bytes taken that are not in the file yet."""
         return self._size
 
+    def open(self) -> None:
+        """Open the file, if it is not open and can be: else the next flush tries it again."""
+        try:
+            self._open()
+        except OSError as error:
+            let_through(error)
+
     def write(self, data: bytes) -> int:
         """Take all of ``data``. Raises OSError if it had to be written at once and could not be."""
         if self.closed:
@@ -65,8 +73,7 @@ class ShardFile:
         if not self._kept:
             return
         try:
-            if self._file is None or not self._file.ours():
-                self._file = OwnFile(self.path, _APPEND)
+            file = self._open()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.EBADF) and self._size < MOST_KEPT_BYTES:
                 return  # the program has every descriptor in use for now, or closes them all
@@ -77,11 +84,16 @@ class ShardFile:
         try:
             left = data
             while left:
-                left = left[os.write(self._file.descriptor, left) :]
+                left = left[os.write(file.descriptor, left) :]
             self._written += len(data)
         except BaseException:
             self.closed = True
             raise
+
+    def _open(self) -> OwnFile:
+        if self._file is None or not self._file.ours():
+            self._file = OwnFile(self.path, _APPEND)
+        return self._file
 
     def close(self) -> None:
         """Flush, and take no more."""

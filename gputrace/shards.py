@@ -32,6 +32,7 @@ import os
 from gputrace import textfiles
 from gputrace.descriptors import OwnFile, write_file
 from gputrace.errors import OutputError
+from gputrace.fence import let_through
 from gputrace.model import ClockSnapshot, Recording
 from gputrace.textfiles import Damaged
 
@@ -327,10 +328,15 @@ class ShardFolder:
         return {int(name[0]): int(name[1]) for name in names if len(name) == 3 and all(map(_is_number, name[:2]))}
 
     def add_begun(self, number: int) -> None:
-        """Note that process image ``number`` has recorded something: an empty file, which no limit on a file's size
-        concerns. Raises OSError.
+        """Note that process image ``number`` has recorded something: a link to its shard, which takes no room and no
+        descriptor; an empty file where the file system has no links. Raises OSError.
         """
-        OwnFile(f"{self.path}/{number}.begun", _APPEND).close()
+        path = f"{self.path}/{number}.begun"
+        try:
+            os.link(self.shard_path(number), path)
+        except OSError as error:
+            let_through(error)
+            OwnFile(path, _APPEND).close()
 
     def begun(self) -> set[int]:
         """The process images that said so: those whose records do not outlive a kill at once."""

@@ -108,6 +108,10 @@ class Tracer:
         self._sampler = Sampler(period_ns, self.give, self._gpus, self._is_recording, self.tell)
         self._exporter: Exporter | None = None
         self._file: ShardFile | KeptFile | None = None
+        if not self._keep_ns:
+            self._file = ShardFile(folder.shard_path(self.number))
+            # Now, as the program may have no descriptor left by its first span, or no right to the folder.
+            self._file.open()
         self._dumping: Dumping | None = None
         if self._keep_ns:
             from gputrace.dumping import Dumping
@@ -660,8 +664,7 @@ class Tracer:
                 self._file = KeptFile(
                     lambda index: folder.kept_path(number, index), self._keep_ns, self.ring_bytes, self.tell
                 )
-            else:
-                self._file = ShardFile(self.folder.shard_path(self.number))
+            assert self._file is not None
             rank = ranks.identity()
             name = (self.name or _process_name()) if rank is None else ranks.process_name(rank, self.pid)
             command_line, order = [*map(str, sys.orig_argv)], None if rank is None else rank.rank

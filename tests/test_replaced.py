@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 import gputrace
 from gputrace import hot
 from tests.engine import Engine, assert_clean, slices
+from tests.hot.twin import TWINS, environment
 from tests.recorded import recording
 
 ROOT = Path(__file__).parents[1]
@@ -67,11 +69,10 @@ def test_sleep_and_open_are_mocks(tmp_path: Path) -> None:
     assert len(run.named("x")) == 3000
 
 
-def record(output: Path, program: str) -> subprocess.CompletedProcess[str]:
+def record(output: Path, program: str, *arguments: str, twin: str = hot.TWIN) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gputrace.cli.main", "record", "--device", "host", "-o", str(output), "--"]
-    return subprocess.run(
-        [*command, sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=60
-    )
+    command += [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment(twin), timeout=60)
 
 
 @pytest.mark.parametrize("argv", ["[3]", "[b'prog', 3]", "[]", "[None]"])
@@ -113,6 +114,58 @@ def test_privileges_given_up(tmp_path: Path) -> None:
     assert "PermissionError" not in done.stderr
 
 
+#: What takes a process the means to open a file of ours, before its first span.
+TAKEN = {
+    "root": "os.chroot(sys.argv[1]); os.chdir('/')",
+    "privileges": "os.setgid(65534); os.setuid(65534)",
+    "descriptors": """
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+while True:
+    try:
+        os.open("/dev/null", os.O_RDONLY)
+    except OSError:
+        break
+""",
+}
+
+
+@pytest.mark.parametrize("suffix", [".pftrace", ".json"])
+@pytest.mark.parametrize("twin", TWINS)
+@pytest.mark.parametrize("what", TAKEN)
+def test_nothing_is_left_to_open_a_file_with(tmp_path: Path, what: str, twin: str, suffix: str) -> None:
+    if what != "descriptors" and os.geteuid() != 0:
+        pytest.skip("only root has privileges to give up")
+    program = f"""
+import os, resource, sys
+import gputrace
+{TAKEN[what]}
+for _ in range(100):
+    with gputrace.span("x"):
+        pass
+"""
+    output = tmp_path / f"t{suffix}"
+    done = record(output, program, str(tmp_path), twin=twin)
+    assert done.returncode == 0, done.stderr
+    assert [each.name for each in slices(Engine(output))] == ["x"] * 100
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_killed_with_every_descriptor_in_use(tmp_path: Path, twin: str) -> None:
+    program = f"""
+import os, resource, signal, sys
+import gputrace
+{TAKEN["descriptors"]}
+sys.setswitchinterval(1000)  # no thread of ours writes meanwhile
+for _ in range(2):
+    with gputrace.span("x"):
+        pass
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = record(tmp_path / "t.pftrace", program, twin=twin)
+    assert done.returncode == -signal.SIGKILL
+    assert "one Python process ended before anything was written" in done.stderr, done.stderr
+
+
 def test_an_emptied_environment(tmp_path: Path) -> None:
     output, inner = tmp_path / "t.pftrace", tmp_path / "inner.pftrace"
     program = f"""
@@ -149,6 +202,7 @@ import gputrace
 from gputrace import tracer
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 path = tracer.current().folder.shard_path(tracer.current().number)
+os.closerange(3, 1000)  # ours too
 taken = []
 while True:
     try:

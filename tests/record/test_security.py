@@ -109,6 +109,7 @@ import glob, os, time, gputrace
 (shard,) = glob.glob(os.environ["GPUTRACE_RECORD"] + "/*.shard")
 os.unlink(shard)
 os.symlink({str(victim)!r}, shard)
+os.closerange(3, 1000)  # so that it is opened anew
 with gputrace.span("x"): pass
 time.sleep(0.3)
 print("went on")

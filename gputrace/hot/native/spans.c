@@ -131,6 +131,7 @@ static void introduce(struct thread *thread) {
         if (thread->entry) thread_entry_name(thread->entry, name);
         else thread->entry = thread_entry_take(thread->number, thread->tid, name);
         place(thread, 0, &slots, false);
+        if (rings_trouble()) core.wake_needed = true; /* a kill would lose it, which the tracer has to say in time */
     }
     UNGUARD();
     if (!ok) PyErr_Clear();
