@@ -35,12 +35,8 @@ _DIGEST_BYTES = 1 << 20
 # Fields of a packet by their numbers in the package's trace_packet.proto.
 CHROME_EVENTS, SNAPSHOT, TIMESTAMP, SEQUENCE, TRACK_EVENT, INTERNED, FLAGS = 5, 6, 8, 10, 11, 12, 13
 COMPRESSED, CLOCK_ID, DEFAULTS, DESCRIPTOR, UUID = 50, 58, 59, 60, 89
-# What can be moved in time: packets of these fields alone. 3, 41, 42, 79, 87 and 98 say how a packet was carried; 33,
-# 35, 36, 45 and 69 are the service's own about the recording.
-_MOVABLE = {
-    *(CHROME_EVENTS, SNAPSHOT, TIMESTAMP, SEQUENCE, TRACK_EVENT, INTERNED, FLAGS, CLOCK_ID, DEFAULTS, DESCRIPTOR, UUID),
-    *(3, 33, 35, 36, 41, 42, 43, 44, 45, 69, 79, 87, 98),
-}
+# What can be moved in time: packets of these fields alone.
+_MOVABLE = {CHROME_EVENTS, TRACK_EVENT, *recognise.SAY_NO_EVENT}
 BOOTTIME_ID = 6
 _CLOCKS = {1: "realtime_ns", 3: "monotonic_ns", 6: "boottime_ns"}
 
@@ -118,9 +114,9 @@ class Survey:
 
 def survey(path: str, limits: Limits | None = None) -> Survey:
     """What a trace says of itself. Raises `InputError` if it is none, or cannot be read."""
+    kind = recognise.recognise(path, limits)
     with ByteStream(path, limits) as stream:
         head = stream.read(_HEAD_BYTES)
-        kind = recognise.of_head(head, path, stream.torn)
         found = Survey(path, kind)
         found.gzipped, found.size = stream.gzipped, stream.size
         if kind == recognise.CHROME:

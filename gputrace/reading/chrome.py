@@ -46,7 +46,7 @@ class ChromeReader:
     """The events of a stream, by the piece; then ``facts``, the other members of the object they lie in.
 
     ``notes`` say what could not be read, with its place; the rest is read all the same. A time of so many digits that a
-    double would lose some is given as a str.
+    double would lose some is given as a str. ``closed``: the array or object was read to its bracket.
     """
 
     def __init__(self, stream: ByteStream) -> None:
@@ -54,6 +54,7 @@ class ChromeReader:
         self.facts: dict[str, Any] = {}
         self.notes: list[str] = []
         self.has_events = False
+        self.closed = False
         self.skipped = 0
         self._data = b""
         self._at = 0  # in _data
@@ -72,9 +73,17 @@ class ChromeReader:
         else:
             raise InputError(self.stream.path, self._place, "no JSON begins here")
         if not self.has_events:
-            raise InputError(self.stream.path, 0, 'it is JSON, but holds no "traceEvents"')
+            what = (
+                "it is cut short before its first event" if self.cut_short else 'it is JSON, but holds no "traceEvents"'
+            )
+            raise InputError(self.stream.path, 0, what)
         if self.stream.torn:
             self.notes.append(self.stream.torn)
+
+    @property
+    def cut_short(self) -> bool:
+        """Does the file end before the array or object does?"""
+        return self._ended and not self.closed
 
     @property
     def _place(self) -> int:
@@ -126,7 +135,8 @@ class ChromeReader:
                 continue
             if not self._keep_fact(key):
                 break
-        if next_byte != b"}":
+        self.closed = next_byte == b"}"
+        if not self.closed:
             self._note_tear()
 
     def _keep_fact(self, key: str) -> bool:
@@ -157,6 +167,7 @@ class ChromeReader:
             next_byte = self._peek()
             if next_byte in (b"]", b""):
                 self._at += len(next_byte)
+                self.closed = bool(next_byte)
                 return
             found, goes_on = self._one_by_one()
             if found:

@@ -26,7 +26,10 @@ _IS_BRACKET = np.isin(np.arange(256), list(b"[]{}"))
 
 
 def is_torn(path: str) -> bool:
-    """Does it end before its time? False for what gputrace does not know, and for a pipe, which can be read once."""
+    """Does it end before its time? False for what gputrace does not know, and for a pipe, which can be read once.
+
+    Raises `BareHead` where nothing of it can be read.
+    """
     if not os.path.isfile(to_open(path)):
         return False
     try:
@@ -37,6 +40,8 @@ def is_torn(path: str) -> bool:
             for _ in packets.whole(stream):
                 pass
             return bool(stream.torn)
+    except recognise.BareHead:
+        raise
     except InputError:
         return False
 

@@ -39,9 +39,8 @@ def refuse_no_trace(path: str) -> str:
     recognise.refuse_folder(path)
     with ByteStream(path) as stream:
         head = stream.read(_HEAD_BYTES)
-        torn = stream.torn
     try:
-        if recognise.of_head(head, path, torn) == recognise.CHROME and b'"traceEvents"' not in head:
+        if recognise.recognise(path) == recognise.CHROME and b'"traceEvents"' not in head:
             from gputrace.reading.chrome import ChromeReader
 
             with ByteStream(path) as stream:

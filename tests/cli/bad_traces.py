@@ -54,6 +54,14 @@ def cut_gzip(path: Path) -> None:
     path.write_bytes(gzip.compress(b"[" + lines + b"]", mtime=0)[:-20])
 
 
+def head(path: Path) -> None:
+    path.write_bytes(trace(path)[:20])
+
+
+def head_of_gzip(path: Path) -> None:
+    path.write_bytes(trace(path)[:200])
+
+
 def damaged(path: Path) -> None:
     data = trace(path)
     path.write_bytes(data[:-200] + b"\xff" * 200)
@@ -78,6 +86,7 @@ def twice_zipped(path: Path) -> None:
 
 
 DEEP = 5_000
+HEAD = "is only the beginning of a trace"
 
 BAD = [
     Bad("empty.pftrace", text(b""), None, "is empty"),
@@ -90,6 +99,10 @@ BAD = [
     Bad("twice.json.gz", twice_zipped, None, "is not a trace"),
     Bad("bomb.json.gz", bomb, None, "it was made to fill memory"),
     Bad("long line.json", text('[{"ph":"X","name":"' + "x" * (3 << 20)), None, "one value takes over 2,097,152 bytes"),
+    Bad("head.pftrace", head, None, HEAD),
+    Bad("head.pftrace.gz", head_of_gzip, None, HEAD),
+    Bad("head.json", text('[\n{"ph": "M", "name": "process_name", "pid": 1}'), None, HEAD),
+    Bad("head of object.json", text('{"displayTimeUnit": "ns", "traceEv'), None, HEAD),
     Bad("cut.pftrace", cut, 5, "cut short"),
     Bad("damaged.pftrace", damaged, 8, "holds no packet"),
     Bad("cut.json", text(json.dumps(GOOD)[:-30]), 3, "cut short"),

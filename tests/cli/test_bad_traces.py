@@ -16,7 +16,7 @@ import gputrace
 from gputrace.cli.main import main
 from gputrace.errors import InputError
 from gputrace.reading.stream import Limits
-from tests.cli.bad_traces import BAD, Bad, event
+from tests.cli.bad_traces import BAD, HEAD, Bad, event
 
 OTHER = [event("X", ts=10 * k, dur=4, name=f"other {k}") for k in range(2)]
 OUTPUTS = {"to json": "o.json", "to packets": "o.pftrace", "to a table": "o.csv", "cut": "o.json", "merge": "m.pftrace"}
@@ -80,6 +80,7 @@ def test_it(
     assert "Traceback" not in seen.err
     if command in OTHERS_TO_SAY:
         assert code == 0 or (code == 1 and bad.name in seen.err)
+        assert bad.told != HEAD or (code == 1 and HEAD in seen.err)
     elif bad.good is None:
         assert f"{bad.name}: " in seen.err
         assert bad.told in seen.err

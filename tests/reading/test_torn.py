@@ -57,6 +57,30 @@ def test_what_is_before_the_cut_is_there(tmp_path: Path, suffix: str) -> None:
         assert len(names) >= 150
 
 
+@pytest.mark.parametrize("suffix", [".pftrace", ".pftrace.gz", ".json", ".json.gz", ".json object"])
+def test_a_cut_before_the_first_event_leaves_no_empty_trace(tmp_path: Path, suffix: str) -> None:
+    """At whatever byte: it is no trace, or something of it is there."""
+    whole = written(suffix)
+    path = tmp_path / "t"
+    refused = 0
+    for left in range(1, 1500):
+        path.write_bytes(whole[:left])
+        try:
+            trace = gputrace.read(path)
+        except InputError as error:
+            refused += "beginning of a trace" in str(error) or "cut short" in str(error)
+            continue
+        assert len(trace.slices) > 0, left
+    assert refused > 20
+
+
+def test_a_trace_that_is_whole_may_be_empty(tmp_path: Path) -> None:
+    for whole in (write(Perfetto, Script()), write(Chrome, Script()), b"[]", b'{"traceEvents": []}'):
+        (tmp_path / "t").write_bytes(whole)
+        trace = gputrace.read(tmp_path / "t")
+        assert (len(trace.slices), trace.problems) == (0, [])
+
+
 def test_an_array_may_stay_open(tmp_path: Path) -> None:
     (tmp_path / "t").write_text('[{"ph": "X", "ts": 1, "dur": 2, "pid": 1, "tid": 1, "name": "a"},\n')
     assert loaded(tmp_path / "t") == ({"a"}, [])

@@ -54,9 +54,6 @@ def kinds(trace: Trace) -> dict[str, int]:
 @pytest.mark.parametrize("name", ["t.pftrace", "t.json", "t"])
 def test_no_trace(tmp_path: Path, content: bytes, what: str, name: str) -> None:
     (tmp_path / name).write_bytes(content)
-    if content == b"[1, 2":  # an array that was never closed is a trace, of nothing
-        assert len(gputrace.read(tmp_path / name).slices) == 0
-        return
     with pytest.raises(InputError, match=what) as failure:
         gputrace.read(tmp_path / name)
     assert failure.value.path == str(tmp_path / name)
