@@ -127,7 +127,7 @@ class _Spans:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        opened = _Open(item.name, nodeid=item.nodeid)
+        opened = _Open(item.nodeid, nodeid=item.nodeid)  # a name alone may be of tests in other files, too
         if not self._named:  # so that a first test that crashes is of a process with a name
             self._named = True
             _write_now()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine import Slice
 from tests.hot.twin import in_twin
 from tests.record.running import PYTHON, left_behind, recording, run
 from tests.testing.running import PLAIN, outcomes, per_test, read, run_pytest
@@ -78,6 +79,10 @@ def wanted() -> dict[str, str]:
     return {f"test_it.py::{name}": outcome for name, outcome in WANTED.items()}
 
 
+def short(test: Slice) -> str:
+    return test.name.removeprefix("test_it.py::")
+
+
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
     (tmp_path / "test_it.py").write_text(SUITE)
@@ -91,7 +96,8 @@ def test_each_test_is_a_span_with_its_phases_fixtures_and_outcome(suite: Path) -
     assert left_behind(suite) == []
     found = read(suite / "trace.pftrace")
     assert outcomes(found) == wanted()
-    shown = {test.name: [(each.depth, each.name) for each in inside] for test, inside in per_test(found)}
+    assert [test.name for test, _ in per_test(found)] == [*wanted()]
+    shown = {short(test): [(each.depth, each.name) for each in inside] for test, inside in per_test(found)}
     assert shown["test_ok[1]"] == [
         (1, "setup"),
         (2, "fixture data"),
@@ -106,7 +112,7 @@ def test_each_test_is_a_span_with_its_phases_fixtures_and_outcome(suite: Path) -
     assert shown["test_setup"] == [(1, "setup"), (2, "fixture broken"), (1, "teardown"), (1, "error")]
     torn = [(1, "teardown"), (2, "teardown of leaks"), (2, "teardown of data"), (1, "error")]
     assert shown["test_teardown"][-4:] == torn
-    errors = {test.name: test.args.get("error") for test, _ in per_test(found)}
+    errors = {short(test): test.args.get("error") for test, _ in per_test(found)}
     assert errors == dict.fromkeys(WANTED) | {
         "test_bad": "KeyError",
         "test_setup": "OSError",
@@ -114,6 +120,22 @@ def test_each_test_is_a_span_with_its_phases_fixtures_and_outcome(suite: Path) -
     }
     assert all(each.dur >= 0 for each in found)
     assert len({each.track for each in found}) == 1
+
+
+def test_tests_of_one_name_stay_apart(tmp_path: Path) -> None:
+    """In a summary, which goes by spans' names, too."""
+    ids = [f"{folder}/test_it.py::{test}" for folder in "ab" for test in ("test_it", "TestIt::test_it")]
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "test_it.py").write_text(
+            "def test_it(): pass\nclass TestIt:\n    def test_it(self): pass\n"
+        )
+    options = ["--gputrace", "trace.pftrace", "--gputrace-device", "host", "--import-mode=importlib"]
+    done = run_pytest(tmp_path, *options)
+    assert done.returncode == 0, done.stdout
+    assert [test.name for test, _ in per_test(read(tmp_path / "trace.pftrace"))] == ids
+    told = run([PYTHON, "-m", "gputrace", "summary", "--csv", "trace.pftrace"], tmp_path).stdout.decode()
+    assert [told.count(f"{each},") for each in ids] == [1] * 4
 
 
 ALONE = ["-p", "no:xdist", "-p", "no:terminal"]
@@ -154,9 +176,9 @@ def test_a_worker_that_crashes_leaves_the_test_it_crashed_in(tmp_path: Path) -> 
     assert done.returncode == plain.returncode == 1
     assert b"1 process ended without cleaning up" in done.stderr
     found = read(tmp_path / "trace.pftrace")
-    [crashed] = [each for each in found if each.name == "test_crash"]
+    [crashed] = [each for each in found if short(each) == "test_crash"]
     assert crashed.track[0].startswith("pytest gw0 ")
-    assert [(each.name, each.dur) for each in found if each.dur == -1] == [("test_crash", -1), ("call", -1)]
+    assert [(short(each), each.dur) for each in found if each.dur == -1] == [("test_crash", -1), ("call", -1)]
     assert Counter(outcomes(found).values()) == {"passed": 8}
     assert {track[0].rpartition(" ")[0] for track in {each.track for each in found}} == {"pytest gw0", "pytest gw1"}
 
@@ -191,8 +213,8 @@ def test_tests_in_forked_children_are_processes_of_their_own(suite: Path, twin: 
     done = run_pytest(suite, "--gputrace", "trace.pftrace", "--gputrace-device", "host", env=environment)
     assert done.returncode == 1, done.stdout
     found = read(suite / "trace.pftrace")
-    parents = [test for test in found if test.depth == 0 and test.name in WANTED]
-    assert [test.name for test in parents] == [*WANTED]
+    parents = [test for test in found if test.depth == 0 and short(test) in WANTED]
+    assert [short(test) for test in parents] == [*WANTED]
     calls = [each for each in found if each.name == "setup"]
     assert len({each.track[0] for each in calls}) == len(WANTED)
     assert parents[0].track not in {each.track for each in calls}
@@ -220,7 +242,7 @@ sys.exit(str((codes, before, after)) if any(codes) or before != after else 0)
     assert done.returncode == 0, done.stderr
     for name in "ab":  # twice in one process, too
         found = read(tmp_path / f"{name}.pftrace")
-        [test], [inner] = [[e for e in found if e.name == wanted] for wanted in ("test_starts", "inner")]
+        [test], [inner] = [[e for e in found if short(e) == wanted] for wanted in ("test_starts", "inner")]
         assert test.track[0] != inner.track[0]
         assert test.ts < inner.ts < test.ts + test.dur
 
