@@ -236,6 +236,6 @@ def test_a_merge_of_traces_elsewhere(memory: Any, tmp_path: Path) -> None:
     assert outcome.merged == ["memory://run/a.pftrace", "memory://run/deep/b.json.gz"]
     assert outcome.problems == [
         "memory://none/* matches no file, or is a folder that holds no trace",
-        "memory://run/a.pftrace: is given 2 times, and merged once",
+        "memory://run/a.pftrace: is given 2 times, and read once",
     ]
     assert Drawn(tmp_path / "there.pftrace").rows() == Drawn(tmp_path / "here.pftrace").rows()

@@ -61,6 +61,8 @@ def each_of(
     found = find(arguments)
     for line in found.missing:
         _fail(line, failures)
+    for line in found.again:  # told, and no failure: what is asked for is all there
+        say(line)
     for path in found.shard_folders:
         _fail(f"{path} is a recording's folder: make a trace of it first, by gputrace merge", failures)
     with _progress(len(found.files)) as step:

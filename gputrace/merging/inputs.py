@@ -25,13 +25,14 @@ SUFFIXES = (".pftrace", ".json", ".perfetto-trace", ".perfetto_trace", ".pb", ".
 
 class Found:
     """``files`` and ``shard_folders`` in the order asked for, each once. ``missing`` says of arguments that name
-    nothing, and of what several name.
+    nothing, ``again`` of what several name.
     """
 
     def __init__(self) -> None:
         self.files: list[str] = []
         self.shard_folders: list[str] = []
         self.missing: list[str] = []
+        self.again: list[str] = []
 
 
 def find(arguments: tuple[str, ...], output: str = "") -> Found:
@@ -51,8 +52,8 @@ def find(arguments: tuple[str, ...], output: str = "") -> Found:
                 found.missing.append(f"{argument} matches no file")
         for path in paths:
             _take(path, ours, found)
-    found.files = _each_once(found.files, found.missing)
-    found.shard_folders = _each_once(found.shard_folders, found.missing)
+    found.files = _each_once(found.files, found.again)
+    found.shard_folders = _each_once(found.shard_folders, found.again)
     return found
 
 
@@ -75,7 +76,7 @@ def _each_once(paths: list[str], told: list[str]) -> list[str]:
         path = first[real]
         number = len(others) + 1
         also = ", ".join(dict.fromkeys(other for other in others if other != path))
-        told.append(f"{path}: is given {number} times{f', also as {also}' if also else ''}, and merged once")
+        told.append(f"{path}: is given {number} times{f', also as {also}' if also else ''}, and read once")
     return list(first.values())
 
 

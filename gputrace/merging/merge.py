@@ -69,7 +69,7 @@ def merge(
     outcome = Outcome()
     found = inputs.find(arguments, options.goal or output)
     clocks = inputs.by_input("--clock", options.clocks, arguments, found)
-    outcome.problems += found.missing
+    outcome.problems += [*found.missing, *found.again]
     folder = os.path.dirname(output)
     scratch, stack = "", contextlib.ExitStack()
     try:

@@ -60,3 +60,16 @@ def test_of_many_problems_some_are_told_and_the_rest_counted(
         *(f"gputrace: trace.pftrace: piece {k} is torn (at byte {100 * k})" for k in range(5)),
         "gputrace: trace.pftrace: and 4 more that cannot be read as they stand",
     ]
+
+
+def test_a_trace_given_several_times_is_read_once_and_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    failures: list[str] = []
+    arguments = ("trace.pftrace", "./trace.pftrace", "trace.pftrace")
+    found = list(each_of(arguments, failures, Fleet(), lambda trace: len(trace.slices)))
+    assert (found, failures) == ([("trace.pftrace", 40)], [])
+    told = "gputrace: trace.pftrace: is given 3 times, also as ./trace.pftrace, and read once\n"
+    assert capsys.readouterr().err == told

@@ -116,8 +116,8 @@ def test_one_file_given_by_several_names_is_told() -> None:
     outcome = merged("a.pftrace", "./a.pftrace", "a.pftrace", "link.pftrace", "run", "run/b.pftrace", "c.pftrace")
     assert outcome.merged == ["a.pftrace", "run/b.pftrace", "c.pftrace"]
     assert outcome.problems == [
-        "a.pftrace: is given 4 times, also as ./a.pftrace, link.pftrace, and merged once",
-        "run/b.pftrace: is given 2 times, and merged once",
+        "a.pftrace: is given 4 times, also as ./a.pftrace, link.pftrace, and read once",
+        "run/b.pftrace: is given 2 times, and read once",
     ]
     assert len(Drawn(Path("all.pftrace")).processes()) == 3
 
