@@ -19,6 +19,10 @@ from gputrace.errors import InputError, UsageError
 from gputrace.masking import mask
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?:::[A-Za-z0-9+.:-]+)?://")
+#: One of them anywhere in a chain (simplecache::https://) is enough: what it takes at the front it cannot pass on.
+_WEB = frozenset({"http", "https"})
+_READ_ONLY = _WEB | {"data", "generic", "gist", "git", "github", "libarchive", "reference", "tar"}
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?=::|://)")
 _INSTALL = "pip install 'gputrace[remote]'"
 #: A transfer is tried so often, with such waits between: what fails for a moment is over by then.
 _WAITS_S = (0.5, 1.0, 2.0)
@@ -127,11 +131,13 @@ def here(name: str) -> Iterator[str]:
 def check_output(url: str) -> None:
     """Raises `UsageError` if nothing can be written to a URL, as far as can be told without asking the storage."""
     scheme = url.partition(":")[0].lower()
-    _need_fsspec(url)
-    if scheme in ("http", "https"):
+    if read_only := _READ_ONLY.intersection(each.lower() for each in _SCHEME.findall(url.partition("?")[0])):
+        what = "a web server" if read_only & _WEB else f"{min(read_only)}://"
         raise UsageError(
-            f"cannot write {shown(url)}: a web server takes no files; name a bucket (s3://, gs://) or a path"
+            f"cannot write {shown(url)}: {what} takes no files. Write to a path here and upload that yourself, or name "
+            "a bucket (s3://, gs://)"
         )
+    _need_fsspec(url)
     if not os.path.basename(url):
         raise UsageError(f"cannot write {shown(url)}: it is a folder; name a file in it, {shown(url)}trace.pftrace")
     from fsspec.registry import known_implementations, registry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import signal
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 import gputrace
+from gputrace.cli.destination import Destination
+from gputrace.errors import UsageError
 from gputrace.ranks import hostname
 from tests.cli.test_record import said
 from tests.flaky_storage import installed
@@ -112,7 +115,10 @@ def test_a_rank_names_it_there_too(place: Place) -> None:
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("https://me:hunter2@example.org/t.pftrace", "a web server takes no files; name a bucket"),
+        ("https://me:hunter2@example.org/t.pftrace", "a web server takes no files. Write to a path here"),
+        ("HTTP://example.org/t.pftrace", "a web server takes no files. Write to a path here"),
+        ("simplecache::https://example.org/t.pftrace", "a web server takes no files. Write to a path here"),
+        ("github://org:repo@main/t.pftrace", "github:// takes no files. Write to a path here"),
         ("flaky://run/", "it is a folder; name a file in it, flaky://run/trace.pftrace"),
         ("nowhere://t.pftrace", "fsspec knows no storage nowhere://"),
         ("flaky://me:hunter2@run/t.txt", "the suffix '.txt' names no trace format"),
@@ -129,6 +135,13 @@ def test_what_could_never_be_written_is_told_before_the_command_runs(place: Plac
     assert line.startswith("cannot write ")
     assert b"hunter2" not in done.stderr
     assert list(place.temporary.iterdir()) == []
+
+
+def test_a_web_server_is_told_of_without_fsspec(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which would not help."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="a web server takes no files"):
+        Destination("https://example.org/t.pftrace")
 
 
 def test_a_command_that_does_not_start_leaves_nothing(place: Place) -> None:
