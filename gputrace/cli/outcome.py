@@ -24,6 +24,8 @@ _LONG_JOIN = 32_000_000
 _MANY_MOVED = 0.1
 
 _ABRUPTLY = "ended without cleaning up (killed, os._exit or exec)"
+# Such an end is a fault as often as not; where somebody reads of it that has a pool, it is none.
+_ABRUPTLY_AS_USUAL = _ABRUPTLY.replace("exec)", "exec; a multiprocessing.Pool ends its workers so)")
 
 # Formats that Perfetto's UI opens; of another's nothing is known.
 _OPENS_IN_UI = (".pftrace", ".json", ".pftrace.gz", ".json.gz")
@@ -78,11 +80,14 @@ def _cut_short(summary: Summary) -> str:
     its = "its" if summary.cut_short == 1 else "their"
     if summary.kept < summary.cut_short:
         missing = f"slices of {its} last moments may be missing"
-    elif summary.windows or summary.device not in ("", "host"):
+    elif summary.cut_short_windows:
         missing = f"all {its} recorded host slices are there, {its} last GPU windows may be missing"
+    elif summary.device not in ("", "host"):
+        they = "it" if summary.cut_short == 1 else "they"
+        missing = f"all {its} recorded host slices are there, GPU windows, if {they} had any, are missing"
     else:
         missing = f"all {its} recorded host slices are there"
-    return f"{_many(summary.cut_short, 'process', 'processes')} {_ABRUPTLY}: {missing}"
+    return f"{_many(summary.cut_short, 'process', 'processes')} {_ABRUPTLY_AS_USUAL}: {missing}"
 
 
 def _silent(summary: Summary) -> str:

@@ -67,7 +67,7 @@ class Summary:
     process did not come to a clean end: ``cut_short`` counts those that were killed, or left by `os._exit` or exec, and
     whose shards hold something, ``kept`` those of them whose every host slice was found in a ring, ``recounted`` those
     whose slices, windows and unfinished ones were counted in the file, ``drops_known`` those that say in a ring what
-    they dropped; ``unreported`` those that could write no more,
+    they dropped, ``cut_short_windows`` their windows; ``unreported`` those that could write no more,
     as on a full disk, ``unread`` those whose counts are damaged, ``uncounted`` those of whose files a part is missing
     and what is left could not be counted; ``silent`` those that recorded something and were over before any of it was
     written; ``stopped`` those whose tracing failed midway; ``running`` names those that still run, and then the shards
@@ -91,6 +91,7 @@ class Summary:
         self.started = 0
         self.cut_short = 0
         self.kept = 0
+        self.cut_short_windows = 0
         self.recounted = 0
         self.drops_known = 0
         self.unreported = 0
@@ -210,8 +211,8 @@ def add_up(
     summary.processes = len(images.shards)
     # Started with -I, -E or -S, a process misses the boot and claims its shard when it imports gputrace.
     summary.started = max(len(folder.processes()), len(images.sizes))
-    _add_cut_short(summary, folder, images, running)
     anew = anew or {}
+    _add_cut_short(summary, folder, images, running, anew)
     summary.recounted = min(len(anew.keys() - images.unread - images.damaged), summary.cut_short)
     summary.uncounted = len((images.damaged & images.sizes.keys() | images.unread) - anew.keys())
     for number, report in images.reports.items():
@@ -294,7 +295,9 @@ def _no_calls(folder: ShardFolder, images: Images) -> Iterator[str]:
     yield f"no Python call is shown: none was of a module {looked_for}. Some that were called: {', '.join(seen)}"
 
 
-def _add_cut_short(summary: Summary, folder: ShardFolder, images: Images, running: set[int]) -> None:
+def _add_cut_short(
+    summary: Summary, folder: ShardFolder, images: Images, running: set[int], anew: Mapping[int, Drawn]
+) -> None:
     """Count the processes that neither run nor came to a clean end."""
     rings = {number for number in folder.rings() if f"{number}.ring" not in folder.damage}
     begun = folder.begun()
@@ -317,6 +320,8 @@ def _add_cut_short(summary: Summary, folder: ShardFolder, images: Images, runnin
             pass  # what is left of it says little of how it ended
         elif number in images.shards:
             summary.cut_short += 1
+            in_report = _count(images.reports.get(number, {}).get("windows"))
+            summary.cut_short_windows += anew[number].windows if number in anew else in_report
             if number in rings:
                 summary.kept += 1
                 _add_dropped(summary, folder.ring_path(number), images.reports.get(number, {}))

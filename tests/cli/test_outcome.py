@@ -19,7 +19,7 @@ def told(capsys: pytest.CaptureFixture[str], **values: int | str) -> list[str]:
 
 
 END = "; open it in https://ui.perfetto.dev"
-ENDED = "ended without cleaning up (killed, os._exit or exec)"
+ENDED = "ended without cleaning up (killed, os._exit or exec; a multiprocessing.Pool ends its workers so)"
 
 
 @pytest.mark.parametrize(
@@ -45,14 +45,26 @@ ENDED = "ended without cleaning up (killed, os._exit or exec)"
             f"at least 5 slices, 0 GPU windows; 1 process {ENDED}: slices of its last moments may be missing",
         ),
         (
-            {"cut_short": 1, "kept": 1, "recounted": 1, "windows": 2, "worst_uncertainty_ns": 9},
+            {
+                "cut_short": 1,
+                "kept": 1,
+                "recounted": 1,
+                "windows": 2,
+                "cut_short_windows": 1,
+                "worst_uncertainty_ns": 9,
+            },
             f"5 slices, 2 GPU windows, placed to within 9 ns; 1 process {ENDED}: "
             "all its recorded host slices are there, its last GPU windows may be missing",
         ),
         (  # killed before an anchor: it had none placed yet
             {"cut_short": 1, "kept": 1, "recounted": 1, "device": "cuda"},
             f"5 slices, 0 GPU windows; 1 process {ENDED}: "
-            "all its recorded host slices are there, its last GPU windows may be missing",
+            "all its recorded host slices are there, GPU windows, if it had any, are missing",
+        ),
+        (  # the windows are another's
+            {"cut_short": 2, "kept": 2, "recounted": 2, "windows": 2, "worst_uncertainty_ns": 9, "device": "cuda"},
+            f"5 slices, 2 GPU windows, placed to within 9 ns; 2 processes {ENDED}: "
+            "all their recorded host slices are there, GPU windows, if they had any, are missing",
         ),
     ],
 )

@@ -118,7 +118,7 @@ def test_a_command_that_fails_untraced_keeps_its_exit_code_and_an_older_file(tmp
 
 
 KILLED = "killed, or left by os._exit or exec"
-ABRUPT = "ended without cleaning up (killed, os._exit or exec)"
+ABRUPT = "ended without cleaning up (killed, os._exit or exec; a multiprocessing.Pool ends its workers so)"
 
 
 @pytest.mark.parametrize(
