@@ -62,7 +62,7 @@ class PureHostTrace:
         pure.forget_everything()
         # Held, for the module has another recording's once that has begun, and this one's collector may not be gone.
         self._threads, self._pool = pure.threads(), pure.host_pool()
-        pure.switch_on(resolve, self._lend, self._wake)
+        pure.switch_on(resolve, self._lend, self._wake, now_ns)
 
     def _lend(self) -> Span | None:
         """A host-only span where the pool is empty; None where memory's bound is reached."""
@@ -90,6 +90,7 @@ class PureHostTrace:
 
     def collect(self, most: int, hurry: Callable[[], bool], pause: Callable[[], None]) -> bool:
         """Draw what was handed over so far, ``most`` edges at a time. False if ``hurry()`` broke it off."""
+        pure.bury()
         return all(self._collect_thread(thread, most, hurry, pause) for thread in list(self._threads))
 
     def _collect_thread(

@@ -11,7 +11,7 @@ Invariants the collector relies on:
 - Once a host-only span has been appended the second time to its thread's buffer, or a GPU span the second time to its
   stream's queue, this side touches it no more: the collector may recycle it.
 - A span's state changes right before the append that it tells of, with no call between, so a signal's handler that
-  raises leaves state and lists in agreement; what it strands is closed when the object dies (`Span.__del__`).
+  raises leaves state and lists in agreement; what it strands is closed once the object has died (`bury`).
 - An object that anyone else still refers to is never recycled (`recycle` asks its reference count), so a program that
   keeps a span, enters it again or enters it twice at once gets fresh ones behind it, never another's.
 
@@ -21,6 +21,7 @@ Every hook is fenced: an exception of ours costs the span, not the program.
 from __future__ import annotations
 
 import sys
+from _operator import attrgetter
 from _thread import _local, get_ident, get_native_id
 from itertools import count, islice
 from sys import _getframe, getrefcount
@@ -77,9 +78,9 @@ if TYPE_CHECKING:
 
 
 if TYPE_CHECKING:
-    from collections import deque
+    from collections import defaultdict, deque
 else:
-    from _collections import deque  # the builtin parts of `collections` and `contextvars`
+    from _collections import defaultdict, deque  # the builtin parts of `collections` and `contextvars`
     from _contextvars import ContextVar
 
 # A fresh span is in no list, an open one once in its thread's buffer, an ended one twice; a closed one is done with.
@@ -91,7 +92,7 @@ _NEVER_CLOSED: Final = str(NEVER_CLOSED["ended"])
 
 
 class Pool(list["Span"]):
-    """Spans to use again. Once ``closed`` it takes none back from those that die (`Span.__del__`)."""
+    """Spans to use again. Once ``closed`` it takes none back from those that die (`bury`)."""
 
     __slots__ = ("closed",)
 
@@ -225,6 +226,8 @@ _resolve: Callable[[Any], StreamQueue | None]
 _lend: Callable[[], Span | None]
 _wake: Callable[[], None]
 _modules = sys.modules
+# Spans that nobody can close any more, and when they died: to look one up is to note it.
+_deaths: defaultdict[Span, int] = defaultdict(now_ns)
 
 
 class Span:
@@ -283,21 +286,7 @@ class Span:
         self.flow = 0
         self.state = _FRESH
 
-    def __del__(self) -> None:
-        """Nobody can close this span any more. A pooled span is never deleted, so this costs the hot path nothing.
-
-        Made and never entered, as a decorator is: its place in the pool is given back. Open: its block was left by an
-        exception that a signal's handler raised before `__exit__` could begin; it is ended here.
-        """
-        try:
-            state = getattr(self, "state", _CLOSED)  # none where a signal's handler raised inside `__init__`
-            if state in (_FRESH, _OPENING):
-                if not self.free.closed:
-                    self.free.append(Span(self.free, self.start, self.end))
-            elif state != _CLOSED:
-                self._end_without_event(_NEVER_CLOSED)
-        except EXHAUSTED:
-            pass
+    _died = property(_deaths.__getitem__)  # see `bury`
 
     def __enter__(self) -> Span:
         try:
@@ -832,14 +821,21 @@ class use_stream(UseStream):
 
 
 def switch_on(
-    resolve: Callable[[Any], StreamQueue | None], lend: Callable[[], Span | None], wake: Callable[[], None]
+    resolve: Callable[[Any], StreamQueue | None],
+    lend: Callable[[], Span | None],
+    wake: Callable[[], None],
+    clock: Callable[[], int],
 ) -> None:
     """Start recording. ``resolve(stream)`` finds or makes a stream's queue, None for a host slice alone; ``lend()`` is
     asked for a host-only span when the pool is empty, None where memory's bound is reached; ``wake()`` sees to it that
-    what takes no span is collected, too. None of them may raise.
+    what takes no span is collected, too; ``clock()``, in C, says when a span died. None of them may raise.
     """
     global _on, _armed, _resolve, _lend, _wake
     _resolve, _lend, _wake = resolve, lend, wake
+    _deaths.default_factory = clock
+    # Not a line of Python, at which a signal's handler might raise: of a finaliser, Python prints that and drops it.
+    # The attribute's value, a number's method, is only called as finalisers are; asking for it has noted the death.
+    Span.__del__ = property(attrgetter("_died.bit_length"))  # type: ignore[attr-defined]
     _on = _armed = True
 
 
@@ -847,6 +843,10 @@ def switch_off() -> None:
     """Stop recording: new spans do nothing. Spans open now still close into their buffers."""
     global _on, _armed
     _on = _armed = False
+    try:
+        del Span.__del__  # type: ignore[attr-defined]
+    except AttributeError:
+        pass  # it records nothing
 
 
 def pause() -> None:
@@ -874,6 +874,7 @@ def forget_everything() -> None:
         queue.refuse("forgotten")
         queue.free.closed = True
     _host_free.closed = True
+    _deaths.clear()
     _current_stream, _stream_used = ContextVar("gputrace.stream", default=None), False
     _stats = Stats()
     _local_state, _threads, _queues, _all_queues, _host_free = _local(), [], {}, [], Pool()
@@ -899,7 +900,7 @@ def host_pool() -> Pool:
 
 def idle() -> bool:
     """Has the collector taken all that was handed over?"""
-    return not any(thread.edges for thread in _threads) and not any(queue.entries for queue in _all_queues)
+    return not (_deaths or any(thread.edges for thread in _threads) or any(queue.entries for queue in _all_queues))
 
 
 def current_number() -> int:
@@ -919,6 +920,55 @@ def take(entries: list[Any], most: int) -> list[Any]:
     batch = entries[:most]
     del entries[: len(batch)]
     return batch
+
+
+def bury() -> None:
+    """End the spans that died since the last time: their block was left by an exception that a signal's handler raised
+    before `__exit__` could begin. Each ends where it died. The collector's.
+    """
+    _give_back()
+    hosts: dict[int, tuple[list[Any], list[Span]]] = {}  # what is to go into which list
+    streams: dict[int, tuple[list[Any], list[Span]]] = {}
+    for span in tuple(_deaths):
+        ns, state = _deaths.pop(span, None), getattr(span, "state", _CLOSED)
+        if ns is not None and state in (_OPEN, _ENDED):
+            span.reason = _NEVER_CLOSED
+            span.state = _CLOSED
+            if state == _OPEN:
+                span.thread.settle()
+                span.t1 = ns
+                hosts.setdefault(id(span.thread), (span.thread.edges, []))[1].append(span)
+            if span.gpu is not None:
+                streams.setdefault(id(span.gpu), (span.gpu.entries, []))[1].append(span)
+    for is_open, lists in ((attrgetter("host_open"), hosts), (attrgetter("gpu_open"), streams)):
+        for edges, ended in lists.values():
+            _put_in(edges, ended, is_open)
+
+
+def _give_back() -> None:
+    """Spans that died without being entered, as decorators do, give their places in the pools back. Any thread may."""
+    for span in tuple(_deaths):
+        made = getattr(span, "state", _CLOSED)  # none where a signal's handler raised inside `__init__`
+        if made in (_FRESH, _OPENING) and _deaths.pop(span, None) is not None and not span.free.closed:
+            span.free.append(Span(span.free, span.start, span.end))
+
+
+def _put_in(edges: list[Any], ended: list[Span], is_open: Callable[[Any], bool | None]) -> None:
+    """Put the second edges of spans where they belong in time, while threads append. The first are taken already."""
+    ended.sort(key=attrgetter("t1"))
+    places: list[int] = []
+    begun: set[int] = set()
+    before = tuple(edges)
+    for index, each in enumerate(before):
+        if isinstance(each, FailureMark):
+            continue  # it has no time
+        ns = each.t1 if is_open(each) or id(each) in begun else each.t0
+        begun.add(id(each))
+        while len(places) < len(ended) and ended[len(places)].t1 < ns:
+            places.append(index)
+    places += [len(before)] * (len(ended) - len(places))
+    for index, span in zip(reversed(places), reversed(ended), strict=True):
+        edges.insert(index, span)
 
 
 def recycle(done: list[Span]) -> list[Span]:
@@ -946,6 +996,12 @@ def recycle(done: list[Span]) -> list[Span]:
 
 def _make(queue: StreamQueue | None) -> tuple[Span | None, StreamQueue | None]:
     """A span where a pool is empty. A GPU window that may not be is a host slice; a host slice then, nothing."""
+    if _deaths:
+        _give_back()
+        try:
+            return (_host_free if queue is None else queue.free).pop(), queue
+        except IndexError:
+            pass
     if queue is not None:
         made = queue.make()
         if made is not None:
