@@ -6,6 +6,7 @@ The core calls back for tracks; this passes on what it encoded. `gputrace.pureho
 from __future__ import annotations
 
 import os
+from time import thread_time
 
 from gputrace.hot import _hot, compiled
 from gputrace.tracks import Counters
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 #: Records drawn in one go where the core encodes them itself and the GIL is free meanwhile.
 MANY: Final = 1 << 20
+#: Where it is not, so long it is held in one go, about: less than the 5 ms after which Python has a thread give it up.
+CHUNK_S: Final = 0.002
+MOST_CHUNK: Final = 1 << 16
 #: `struct stretch` in hot/native/collect.c.
 _STRETCH = "<qqqqddddq"
 _COUNTS = (
@@ -48,6 +52,7 @@ class Writing:
         self._exporter = exporter
         self.native = native
         self.generation = 0
+        self._chunk = 1
         # Now that recording starts, not when a first stream is met: by then, a file of the program's may have the name.
         from struct import Struct
 
@@ -68,8 +73,17 @@ class Writing:
                 self._tracks.write(track, edges)
 
     def batch(self, most: int) -> int:
-        """How much to draw at once: an exporter in Python holds the GIL."""
-        return max(most, MANY) if self.native else most
+        """How much to draw at once, ``most`` or more: an exporter in Python holds the GIL meanwhile."""
+        return max(most, MANY if self.native else self._chunk)
+
+    def took(self, cpu_s: float) -> None:
+        """What was drawn at once took so long: too long if others waited for it, too little if they are asked too often
+        to let us go on.
+        """
+        if cpu_s < CHUNK_S / 2:
+            self._chunk = min(self._chunk * 2, MOST_CHUNK)
+        elif cpu_s > CHUNK_S * 2:
+            self._chunk //= 2
 
 
 class CompiledHostTrace:
@@ -146,6 +160,7 @@ class CompiledHostTrace:
         """Draw what was handed over so far. False if ``hurry()`` broke it off."""
         more = anew = True
         while more:
+            begun_s = thread_time()
             more, samples = _hot.collect_host(self._writing.generation, self._writing.batch(most), anew)
             anew = False
             self._writing.pass_on()
@@ -155,6 +170,7 @@ class CompiledHostTrace:
                 if hurry():
                     return False
                 if not self._writing.native:  # else others had the GIL all the while
+                    self._writing.took(thread_time() - begun_s)
                     pause()
         return True
 

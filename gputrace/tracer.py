@@ -58,6 +58,8 @@ FORK_DEADLINE_S: Final = 2.0
 RING_BYTES: Final = 32 << 20
 #: How much longer an exit waits for a driver or a disk that does not answer at all.
 STUCK_S: Final = 5.0
+#: So much of a backlog is written at once: until it is, the rings have no room for what is new.
+PORTION_BYTES: Final = 1 << 19
 #: Values of our own counters that are kept until something else is drawn.
 MOST_GIVEN: Final = 1 << 16
 
@@ -135,6 +137,7 @@ class Tracer:
         #: draws nothing.
         self._devices_lock = RLock()
         self._disk_busy = False
+        self._flushed_bytes = 0
         self._reader = Collector(self._read_on)
         #: The locks that each fork under way holds, by its thread: other threads may fork too, and a signal's handler
         #: inside a fork's own hooks.
@@ -468,7 +471,7 @@ class Tracer:
         with self._devices_lock:
             for device in self._devices_now():
                 device.mark()
-            if not self._host.collect(most, hurry, lambda: self._pause(most)):
+            if not self._host.collect(most, hurry, lambda: self._pause_on_host(most)):
                 return  # a window's beginning may be among what is left: no stream may go on before it
             for device in self._devices_now():
                 while device.collect(most, hurry, last=last) and not hurry():
@@ -498,6 +501,12 @@ class Tracer:
         if most == CHUNK:
             sleep(PAUSE_S)
 
+    def _pause_on_host(self, most: int) -> None:
+        """The same between chunks of the host's side. What is drawn of a backlog is written before the rest of it."""
+        if self._file is not None and self._file.length - self._flushed_bytes > PORTION_BYTES:
+            self._flush_exporter()
+        self._pause(most)
+
     def _draw(self) -> None:
         """Hand what the devices' slices came to to the exporter."""
         for device in self._devices_now():
@@ -509,18 +518,24 @@ class Tracer:
         """
         with self._devices_lock:
             self._draw()
-        if self._exporter is None or self._file is None:
+        if self._exporter is None:
             return
         self._draw_given()
-        self._host.before_flush(self._file)
         if read_on and any(device.reads_on for device in self._devices_now()):
             self._reader.start()
         self._disk_busy = read_on
         try:
-            self._exporter.flush()
+            self._flush_exporter()
         finally:
             self._disk_busy = False
-        self._host.after_flush(self._file)
+
+    def _flush_exporter(self) -> None:
+        """Write what it was given, which gives the rings their room back."""
+        if self._exporter is not None and self._file is not None:
+            self._host.before_flush(self._file)
+            self._exporter.flush()
+            self._host.after_flush(self._file)
+            self._flushed_bytes = self._file.length
 
     def _devices_now(self) -> list[DeviceTrace]:
         return list(self._devices.values())
