@@ -6,6 +6,7 @@ which also counts suspends, so one offset a recording leads from one to the othe
 
 from __future__ import annotations
 
+import os
 import time
 
 from gputrace.model import ClockSnapshot
@@ -47,6 +48,16 @@ else:  # macOS: its CLOCK_MONOTONIC counts suspends itself
 
     def _boottime_ns() -> int:
         return now_ns()
+
+
+def namespace() -> str:
+    """Which clocks this process reads, where processes of a host may have clocks of their own (Linux: containers); ""
+    where nobody can tell.
+    """
+    try:
+        return os.readlink("/proc/self/ns/time")
+    except OSError:
+        return ""
 
 
 def snapshot() -> ClockSnapshot:

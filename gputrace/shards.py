@@ -29,7 +29,7 @@ from __future__ import annotations
 import errno
 import os
 
-from gputrace import textfiles
+from gputrace import hostclock, textfiles
 from gputrace.descriptors import OwnFile, write_file
 from gputrace.errors import OutputError
 from gputrace.fence import let_through
@@ -51,6 +51,9 @@ LAUNCHER = -1
 
 #: The recording's own file and its copy.
 RECORDING_FILES = ("recording", "recording.copy")
+
+#: The option that says which clocks the recording is by: `gputrace.hostclock.namespace`.
+CLOCKS = "time_namespace"
 
 #: Precedes the names of options in the file "recording".
 _OPTION = "option."
@@ -300,6 +303,11 @@ class ShardFolder:
             if stem.lower().endswith(suffix):
                 stem, inner = stem[: -len(suffix)], stem[-len(suffix) :] + inner
         return f"{stem}.{number}{inner}" if output else ""
+
+    def has_our_clocks(self) -> bool:
+        """Does this process read the clocks of the recording?"""
+        ours, theirs = hostclock.namespace(), self.options.get(CLOCKS)
+        return not (ours and theirs) or ours == theirs
 
     # Reports
 

@@ -79,11 +79,15 @@ class Tracer:
 
     ``device`` is "cuda", "simulated" or "host" (host spans only). ``own`` is a recording that the process itself
     started: no launcher notes the host clocks then, so this does, every 10 s. The constructor raises OSError if the
-    folder takes no shard, and what importing the exporter raises; after that nothing: what goes wrong is told once
-    (`tell`) and the program goes on.
+    folder takes no shard, `UsageError` if this process's clocks are not the recording's, and what importing the
+    exporter raises; after that nothing: what goes wrong is told once (`tell`) and the program goes on.
     """
 
     def __init__(self, folder: ShardFolder, device: str, *, own: bool = False) -> None:
+        if not folder.has_our_clocks():
+            raise UsageError(
+                "its clocks are not the recording's (a time namespace): record it there, and merge the traces"
+            )
         self.folder = folder
         self.device = device
         self.own = own
@@ -789,6 +793,12 @@ def _after_fork_in_child() -> None:
         device = "host" if parent._backend is not None and parent.device == "cuda" else parent.device
         tracer = Tracer(parent.folder, device)
         tracer.start(parent)
+    except UsageError as error:
+        hot.switch_off()
+        try:
+            parent.folder.add_note(f"{os.getpid()} {sys.executable}: {error}")
+        except OSError:
+            pass
     except Exception:
         hot.switch_off()  # the folder is gone: the child runs untraced
 

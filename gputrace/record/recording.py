@@ -22,7 +22,7 @@ from gputrace.record.mended import mend_all
 from gputrace.record.salvage import Salvaged, salvage_all
 from gputrace.record.sizes import size_in_bytes
 from gputrace.record.tally import Summary, add_up, counted_anew
-from gputrace.shards import LAUNCHER, RECORDING_FILES, ShardFolder
+from gputrace.shards import CLOCKS, LAUNCHER, RECORDING_FILES, ShardFolder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,8 +100,9 @@ def start_recording(
     format = formats.of_output(mask([goal])[0] if folder else goal)
     output = checked_output(os.path.join(folder, os.path.basename(goal)) if folder else goal)
     exporter = formats.load(format.exporter)
-    if options and "last_ns" in options:
-        options = {**options, "output": output}
+    options = {**(options or {}), CLOCKS: hostclock.namespace()}
+    if "last_ns" in options:
+        options["output"] = output
     kind, reason = devices.choose(device, initialise=command is not None)
     ring_bytes = 0 if max_size is None else _ring_bytes(max_size)
 
@@ -448,8 +449,8 @@ def _clocks_and_pids() -> dict[str, str]:
         found["boot_id"] = file.read().strip()
     with contextlib.suppress(OSError):
         found["pid_namespace"] = os.readlink("/proc/self/ns/pid")
-    with contextlib.suppress(OSError):  # a container may have clocks of its own
-        found["time_namespace"] = os.readlink("/proc/self/ns/time")
+    if clocks := hostclock.namespace():
+        found["time_namespace"] = clocks
     return found
 
 
