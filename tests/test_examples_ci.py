@@ -116,7 +116,7 @@ class Job:
         self.page.touch()
         self.told: list[str] = []
 
-    def run(self, name: str) -> int:
+    def run(self, name: str, path: str = f"{Path(sys.executable).parent}:{os.environ['PATH']}") -> int:
         step = self.steps[name]
         environment = {key: self._filled(value) for key, value in step.get("env", {}).items()}
         output = self.folder / "output"
@@ -127,7 +127,7 @@ class Job:
             env={
                 **os.environ,
                 **environment,
-                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "PATH": path,
                 "RUNNER_TEMP": str(self.folder),
                 "GITHUB_OUTPUT": str(output),
                 "GITHUB_STEP_SUMMARY": str(self.page),
@@ -180,6 +180,34 @@ def test_the_action(tmp_path: Path) -> None:
     assert "step" in new.page.read_text().partition("nothing is compared")[2]
     new.values["inputs.fail-above"] = "100000%"
     assert new.run("Compare") == 0
+
+
+#: Stands for pip: leaves a gputrace where it was told to get it from a path, as the examples are copied with.
+PIP = """#!/bin/bash
+[ "$*" = "-m pip install ." ] && printf '#!/bin/sh\n' > bin/gputrace && chmod +x bin/gputrace
+"""
+
+
+@pytest.mark.parametrize("install", ["", ".", "gputrace"])
+def test_what_pip_gets_gputrace_from(tmp_path: Path, install: str) -> None:
+    """No index of packages has it, so nobody who copies the action is left to find that out by pip's words."""
+    bin = tmp_path / "bin"
+    bin.mkdir()
+    (bin / "python").write_text(PIP)
+    (bin / "python").chmod(0o755)
+    for program in ("bash", "chmod"):
+        (bin / program).symlink_to(str(shutil.which(program)))
+    there = job(tmp_path, 0, install=install)
+    assert (there.run("Install gputrace", str(bin)) == 0) == (install == ".")
+    assert bool(there.told) == (install == "")
+    assert job(tmp_path, 0).run("Install gputrace") == 0
+
+
+def test_the_examples_name_no_package_that_is_not_there() -> None:
+    used = yaml.safe_load((CI / "github" / "workflow.yml").read_text())["jobs"]["trace"]["steps"]
+    [given] = [step["with"] for step in used if "gpu-trace" in step.get("uses", "")]
+    assert given["install"] == "."
+    assert yaml.safe_load((CI / "gitlab.yml").read_text())["gpu-trace"]["variables"]["INSTALL"] == "."
 
 
 def test_the_command_s_failure_is_the_step_s(tmp_path: Path) -> None:
