@@ -14,6 +14,7 @@ from gputrace.collector import is_at_work
 from gputrace.errors import UsageError
 from gputrace.instrument.registry import choose
 from gputrace.record import recording
+from gputrace.record.advice import why_empty
 from gputrace.record.region import counters_options, last_options
 from gputrace.record.tally import Summary
 
@@ -72,7 +73,9 @@ class trace:
     Starting raises `UsageError` (unknown suffix, device or instrument, no size, no time, or something records already),
     `OutputError` (the path cannot be written) and `NoDriver`. Stopping waits at most 10 s for the device, raises
     `OutputError` if the trace cannot be written, and returns a summary, also in ``summary``. Under ``gputrace record``
-    the command's own recording goes on and this one writes nothing: the summary's path is empty.
+    the command's own recording goes on and this one writes nothing: the summary's path is empty. So it is where nothing
+    was recorded: no file is written then, and the summary's ``told`` says why. It says, too, where a rank's file is
+    called otherwise than ``path``.
     """
 
     def __init__(
@@ -113,7 +116,7 @@ class trace:
             raise UsageError("this process is being recorded already, by another gputrace.trace: stop it first")
         wanted = [self.instrument] if isinstance(self.instrument, str) else self.instrument
         instruments = choose() if wanted is True else choose(only=() if wanted is False else wanted)
-        options = counters_options(self.counters) | last_options(self.last)
+        options = counters_options(self.counters, "counters") | last_options(self.last, "last")
         with _Changing():
             session = recording.start_recording(
                 self.path, self.device, max_size=self.max_size, instruments=instruments, options=options
@@ -155,6 +158,10 @@ class trace:
                 running.stop()
             finally:  # a signal's handler may have raised meanwhile
                 self.summary = recording.finish_recording(session)
+            if session.renamed:
+                self.summary.told.append(session.renamed)
+            if not self.summary.path:
+                self.summary.told.append(f"{self.path} was not written: {why_empty(self.summary)}")
         if self.summary is None:
             raise UsageError("nothing records: call start() first")
         return self.summary

@@ -124,7 +124,7 @@ class KeptFile:
             if until_ns >= wanted_ns:
                 self._tell(
                     f"process {os.getpid()} records more in {self._keep_ns / 1e9:g} s than it may keep, so less of its"
-                    " last seconds is there: --max-size lets it keep more"
+                    " last seconds is there: --max-size (max_size=) lets it keep more"
                 )
             try:
                 os.unlink(path)

@@ -88,7 +88,7 @@ def expand(output: str, rank: Rank | None = None) -> str:
         if percent:
             if rest[:1] not in values:
                 raise UsageError(
-                    f"-o {output}: %{rest[:1]} stands for nothing: %r is the rank, %h the host, %p the pid, and %% a %"
+                    f"{output}: %{rest[:1]} stands for nothing: %r is the rank, %h the host, %p the pid, and %% a %"
                 )
             out, rest = out + values[rest[0]], rest[1:]
     return out

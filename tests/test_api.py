@@ -185,6 +185,36 @@ def test_an_output_without_permission(tmp_path: Path) -> None:
         tmp_path.chmod(0o700)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"last": "soon"}, "last 'soon' is no time"),
+        ({"last": "10ms"}, "last 10ms is too short"),
+        ({"counters": "soon"}, "counters 'soon' is no time"),
+        ({"counters": "1ms"}, "counters 1ms is too often"),
+        ({"max_size": "much"}, "max_size"),
+        ({"path": "%q.pftrace"}, "%q stands for nothing"),
+    ],
+)
+def test_an_error_is_of_what_the_program_said(tmp_path: Path, wrong: dict[str, str], told: str) -> None:
+    """And not of a command line that there is not."""
+    with pytest.raises(UsageError) as failure:
+        gputrace.trace(**{"path": str(tmp_path / "t.pftrace"), "device": "host", **wrong}).start()  # type: ignore[arg-type]
+    assert told in str(failure.value)
+    assert " -o" not in f" {failure.value}"
+    assert not str(failure.value).startswith("-")
+
+
+def test_a_rank_is_told_what_its_file_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with gputrace.trace(tmp_path / "t.pftrace", device="host") as trace, gputrace.span("x"):
+        pass
+    assert trace.summary is not None
+    [told] = trace.summary.told
+    assert told.startswith(f"rank 1 writes {tmp_path / 't.rank1.pftrace'}, as every rank was given the output ")
+
+
 def test_an_unknown_device(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="auto, cuda, simulated, host"):
         gputrace.trace(tmp_path / "t.pftrace", device="gpu").start()
@@ -226,11 +256,15 @@ def test_an_existing_file_is_replaced_only_by_a_whole_one(tmp_path: Path) -> Non
     assert output.stat().st_mode & 0o777 == 0o640
 
 
-def test_nothing_traced(tmp_path: Path) -> None:
+def test_nothing_traced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Somebody looks for the file: the summary says why there is none. What the program prints stays its own."""
     with gputrace.trace(tmp_path / "t.pftrace", device="host") as trace:
         pass
     assert trace.summary is not None
-    assert trace.summary.slices == 0
+    assert (trace.summary.slices, trace.summary.path) == (0, "")
+    [told] = trace.summary.told
+    assert told.startswith(f"{tmp_path / 't.pftrace'} was not written: nothing was traced: one Python process ran and ")
+    assert capsys.readouterr().err == ""
     assert [name for name in os.listdir(tmp_path) if name != "t.pftrace"] == []
 
 

@@ -332,7 +332,7 @@ def test_what_was_over_before_is_told(tmp_path: Path) -> None:
     words = ("--counters", "off")
     with running(tmp_path, "spin(0.1); time.sleep(2.5)", ".pftrace", TWINS[-1], *words) as process:
         _, err = finished(process)
-    assert "what was recorded was over before the last seconds: --last more has it" in err
+    assert "what was recorded was over before the last seconds: a longer one (--last, last=) has it" in err
     assert not (tmp_path / "trace.pftrace").exists()
     assert left_behind(tmp_path) == []
 

@@ -267,7 +267,7 @@ def _finish(
     if size:
         summary.path, summary.size = output, size
     elif "last_ns" in folder.options and any(report.get("slices") for report in folder.reports().values()):
-        summary.missed.append("what was recorded was over before the last seconds: --last more has it")
+        summary.missed.append("what was recorded was over before the last seconds: a longer one (--last, last=) has it")
         summary.told.append(summary.missed[-1])
     # Asked again: a process that ran may have started another, and some end while the trace is written.
     running |= alive.writers(folder)
@@ -374,7 +374,7 @@ def _named_for(output: str, rank: ranks.Rank | None) -> tuple[str, str]:
         return ranks.expand(output, rank), ""
     named = ranks.with_rank(ranks.expand(output, rank), rank)
     return named, (
-        f"rank {rank.rank} writes {named}, as every rank was given -o {output}; "
+        f"rank {rank.rank} writes {named}, as every rank was given the output {output}; "
         "name it yourself with %r (rank), %h (host) or %p (pid)"
     )
 
@@ -402,7 +402,7 @@ def checked_output(output: str) -> str:
     try:
         path = os.path.realpath(output)
     except FileNotFoundError:
-        raise OutputError(f"cannot write {output}: the current folder was removed; give -o a whole path") from None
+        raise OutputError(f"cannot write {output}: the current folder was removed; give a whole path") from None
     if _is_foreign_link(output):
         raise OutputError(f"cannot write {output}: it is another user's link, in a folder that everybody may write to")
     parent = os.path.dirname(path)

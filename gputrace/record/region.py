@@ -59,16 +59,16 @@ def region_options(
     return options
 
 
-def last_options(last: str | None) -> dict[str, int | str]:
-    """What every process is told of how much of its end it keeps; none if that is all.
+def last_options(last: str | None, named: str = "--last") -> dict[str, int | str]:
+    """What every process is told of how much of its end it keeps; none if that is all. ``named``: as who asks calls it.
 
     Raises `UsageError` for what is no time, and for less than `LEAST_KEPT_NS`.
     """
     if last is None or last.strip().lower() == OFF:
         return {}
-    last_ns = duration_in_ns(last, "--last")
+    last_ns = duration_in_ns(last, named)
     if last_ns < LEAST_KEPT_NS:
-        raise UsageError(f"--last {last} is too short: give 1s or more")
+        raise UsageError(f"{named} {last} is too short: give 1s or more")
     return {"last_ns": last_ns}
 
 
@@ -89,16 +89,16 @@ def duration_in_ns(text: str, option: str) -> int:
     return round(ns)
 
 
-def counters_options(every: str) -> dict[str, int | str]:
-    """What every process is told of its counters: read every so often, or never for "off".
+def counters_options(every: str, named: str = "--counters") -> dict[str, int | str]:
+    """What every process is told of its counters: read every so often, or never for "off". ``named`` as above.
 
     Raises `UsageError` for what is neither, and for more often than `LEAST_PERIOD_NS`.
     """
     if every.strip().lower() == OFF:
         return {}
-    period_ns = duration_in_ns(every, "--counters")
+    period_ns = duration_in_ns(every, named)
     if period_ns < LEAST_PERIOD_NS:
-        raise UsageError(f"--counters {every} is too often: give 10ms or more, or off")
+        raise UsageError(f"{named} {every} is too often: give 10ms or more, or off")
     return {"counters_ns": period_ns}
 
 

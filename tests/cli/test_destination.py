@@ -107,7 +107,9 @@ def test_a_rank_names_it_there_too(place: Place) -> None:
     assert len(Drawn(place.stored / hostname() / "r3.pftrace").slices) == 1
     done = place.record("flaky://me:hunter2@b/trace.pftrace", RANK="3", WORLD_SIZE="4")
     renamed, _ = said(done.stderr)
-    assert renamed.startswith("rank 3 writes flaky://me:***@b/trace.rank3.pftrace, as every rank was given -o flaky://")
+    assert renamed.startswith(
+        "rank 3 writes flaky://me:***@b/trace.rank3.pftrace, as every rank was given the output flaky://"
+    )
     assert b"hunter2" not in done.stderr
     assert list(place.temporary.iterdir()) == []
 

@@ -117,5 +117,7 @@ def test_it_can_be_left_out(tmp_path: Path) -> None:
 
 def test_a_triton_for_other_devices_is_left_alone(tmp_path: Path) -> None:
     other = "import triton.backends\ntriton.backends.backends.clear()\n"
-    program = "import triton, gputrace\n" + other + "with gputrace.trace('t.pftrace', 'host') as r: pass\n"
+    program = (
+        "import triton, gputrace\n" + other + "with gputrace.trace('t.pftrace', 'host') as r: gputrace.instant('x')\n"
+    )
     assert plain(tmp_path, program + "print(r.summary.told)") == "[]\n"
