@@ -180,3 +180,37 @@ def test_when_record_itself_is_killed_merge_recovers(tmp_path: Path) -> None:
     assert_clean(engine)
     assert Counter(s.name for s in slices(engine) if is_gpu(s))["step"] == STEPS
     assert not list(tmp_path.glob(".*"))
+
+
+#: Sections of the README whose commands read traces, and the names of those that they are given besides the first's.
+READ = [
+    "Sum traces up",
+    "Compare runs",
+    "Convert a trace, or cut a part out",
+    "Check a trace",
+    "Draw a piece of it, for a",
+]
+READ += ["Ask a trace in SQL"]
+GIVEN = ["rank0.pftrace", "base.pftrace", "new.pftrace", "runs/a.pftrace"]
+
+
+@pytest.mark.slow
+def test_the_readme_s_commands_work_on_the_trace_that_it_records_first(tmp_path: Path) -> None:
+    """As they stand there: times, patterns and names of slices are of that trace."""
+    done = run(recording(PYTHON, TRAIN, device="simulated"), tmp_path)
+    assert done.returncode == 0, done.stderr
+    trace = (tmp_path / "trace.pftrace").read_bytes()
+    (tmp_path / "runs").mkdir()
+    for name in GIVEN:
+        (tmp_path / name).write_bytes(trace)
+    run([PYTHON, "-m", "gputrace", "convert", "trace.pftrace", "profile.json.gz"], tmp_path)
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    tried = 0
+    for title in READ:
+        _, found, rest = readme.partition(f"\n### {title}")
+        assert found, title
+        for block in re.findall(r"```sh\n(.*?)```", rest.partition("\n### ")[0], re.DOTALL):
+            done = run(["bash", "-ec", f'gputrace() {{ {PYTHON} -m gputrace "$@"; }}\n{block}'], tmp_path)
+            assert done.returncode == 0, (block, done.stderr)
+            tried += block.count("gputrace ")
+    assert tried >= 15

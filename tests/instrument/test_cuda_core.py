@@ -122,5 +122,6 @@ def test_a_driver_that_does_not_know_its_kernels_names(tmp_path: Path) -> None:
 
 
 def test_one_that_has_no_launch_yet_is_left_alone(tmp_path: Path) -> None:
-    program = "import cuda.core, gputrace\ndel cuda.core.launch\nwith gputrace.trace('t.pftrace', 'host') as r: gputrace.instant('x')\n"
+    program = "import cuda.core, gputrace\ndel cuda.core.launch\n"
+    program += "with gputrace.trace('t.pftrace', 'host') as r: gputrace.instant('x')\n"
     assert plain(tmp_path, program + "print(r.summary.told)") == "[]\n"
