@@ -33,16 +33,20 @@ class Patch:
     ``name`` is "framework.what"; ``module`` the module that it waits for; ``where`` "module:function", called with a
     `gputrace.instrument.site.Site` once the program has imported that module. ``default``: on unless left out.
     ``value`` says what a number behind the name stands for ("torch.modules=3"), "" where none may stand there.
+    ``needs``: the one without which it shows nothing, if any.
     """
 
-    __slots__ = ("default", "module", "name", "value", "where")
+    __slots__ = ("default", "module", "name", "needs", "value", "where")
 
-    def __init__(self, name: str, module: str, where: str, *, default: bool = True, value: str = "") -> None:
+    def __init__(
+        self, name: str, module: str, where: str, *, default: bool = True, value: str = "", needs: str = ""
+    ) -> None:
         self.name = name
         self.module = module
         self.where = where
         self.default = default
         self.value = value
+        self.needs = needs
 
 
 _TORCH: Final = "gputrace.instrument.torch"
@@ -61,7 +65,7 @@ PATCHES: Final[dict[str, Patch]] = {
         Patch("torch.distributed", "torch.distributed.distributed_c10d", f"{_TORCH}.distributed:distributed"),
         Patch("torch.cuda", "torch", f"{_TORCH}.cuda:cuda"),
         Patch("torch.ranges", "torch", f"{_TORCH}.ranges:ranges"),
-        Patch("torch.backward", "torch", f"{_TORCH}.backward:backward", default=False),
+        Patch("torch.backward", "torch", f"{_TORCH}.backward:backward", default=False, needs="torch.modules"),
         Patch("torch.ops", "torch", f"{_TORCH}.observer:ops", default=False),
         Patch("torch.copies", "torch", f"{_TORCH}.observer:copies", default=False),
         Patch("triton.launches", "triton", f"{_KERNELS}.triton:launches"),
@@ -88,7 +92,7 @@ def choose(
     Those on by default, with what three places add and leave out, each going before the one it follows: ``below``, the
     environment's GPUTRACE_INSTRUMENT and GPUTRACE_NO_INSTRUMENT, and ``add`` and ``leave_out``. Or, where given, those
     of ``only`` alone. A framework's name stands for all of its patches. Raises `UsageError` for a name that there is
-    not, and for a number where none belongs.
+    not, for a number where none belongs, and for one without another that it needs.
     """
     if only is not None:
         chosen = _numbers(only)
@@ -99,6 +103,9 @@ def choose(
             chosen |= _numbers(more)
             for name in _numbers(less):
                 chosen.pop(name, None)
+    for name in chosen:
+        if (needed := PATCHES[name].needs) and needed not in chosen:
+            raise UsageError(f"{name} shows nothing without {needed}, whose notes it goes by: have both, or neither")
     return [f"{name}={chosen[name]}" if chosen[name] else name for name in PATCHES if name in chosen]
 
 

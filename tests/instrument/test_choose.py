@@ -15,6 +15,7 @@ def patches(monkeypatch: pytest.MonkeyPatch) -> None:
         Patch("frame.modules", "frame", "a:b", value="how deep"),
         Patch("frame.ops", "frame", "a:b", default=False),
         Patch("other.calls", "other", "a:b"),
+        Patch("frame.late", "frame", "a:b", default=False, needs="frame.modules"),
     ]
     monkeypatch.setattr(registry, "PATCHES", {row.name: row for row in rows})
     monkeypatch.delenv(registry.ADD_VARIABLE, raising=False)
@@ -26,9 +27,9 @@ def test_by_default_those_that_cost_little() -> None:
 
 
 def test_a_frameworks_name_is_all_of_it() -> None:
-    assert choose(["frame"]) == ["frame.modules", "frame.ops", "other.calls"]
+    assert choose(["frame"]) == ["frame.modules", "frame.ops", "other.calls", "frame.late"]
     assert choose(leave_out=["frame"]) == ["other.calls"]
-    assert choose(only=["frame"]) == ["frame.modules", "frame.ops"]
+    assert choose(only=["frame"]) == ["frame.modules", "frame.ops", "frame.late"]
 
 
 def test_several_names_in_one() -> None:
@@ -51,7 +52,7 @@ def test_the_environment_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
     ("word", "told"),
     [
         ("frame.module", "there is no instrument 'frame.module'; did you mean 'frame.modules'?"),
-        ("zzz", "there is no instrument 'zzz': there are frame.modules, frame.ops, other.calls"),
+        ("zzz", "there is no instrument 'zzz': there are frame.modules, frame.ops, other.calls, frame.late"),
         ("frame.modules=deep", "'frame.modules=deep': behind 'frame.modules' may stand a whole number, how deep"),
         ("frame.ops=3", "'frame.ops=3': behind 'frame.ops' may stand nothing"),
     ],
@@ -60,3 +61,16 @@ def test_a_wrong_name_is_told_the_nearest(word: str, told: str) -> None:
     with pytest.raises(UsageError) as refused:
         choose([word])
     assert str(refused.value) == told
+
+
+def test_one_without_what_it_needs_is_told_and_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "^frame.late shows nothing without frame.modules, whose notes it goes by: have both, or neither$"
+    assert choose(["frame.late"]) == ["frame.modules", "other.calls", "frame.late"]
+    assert choose(["frame.late"], ["frame"]) == ["other.calls"]
+    with pytest.raises(UsageError, match=told):
+        choose(["frame.late"], ["frame.modules"])
+    with pytest.raises(UsageError, match=told):
+        choose(only=["frame.late"])
+    monkeypatch.setenv(registry.LEAVE_OUT_VARIABLE, "frame.modules")
+    with pytest.raises(UsageError, match=told):
+        choose(["frame.late"])

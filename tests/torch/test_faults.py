@@ -54,11 +54,11 @@ def expected() -> Iterator[list[Any]]:
 @pytest.fixture(autouse=True)
 def options(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = {key: value for options in OPTIONS.values() for key, value in options.items()}
-    monkeypatch.setattr("gputrace.api.counters_options", lambda every: wanted)
+    monkeypatch.setattr("gputrace.api.counters_options", lambda *_: wanted)
 
 
 def run(tmp_path: Path, name: str) -> tuple[list[Any], list[str]]:
-    recording = gputrace.trace(tmp_path / "t.pftrace", "host", instrument=[name])
+    recording = gputrace.trace(tmp_path / "t.pftrace", "host", instrument=f"{name} {PATCHES[name].needs}")
     with recording, gputrace.span("own"):
         said = program()
     assert recording.summary is not None
@@ -93,7 +93,7 @@ def test_it_fails_at_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exp
             calls.append(site)
             raise LookupError("made to fail")
 
-        swap(site, function, fails, returned)
+        swap(site, function, fails if site.patch.name == name else around, returned)
 
     monkeypatch.setattr(Site, "swap", swap_with_a_fault)
     said, told = run(tmp_path, name)
