@@ -9,9 +9,7 @@ import os
 import shlex
 
 from gputrace.errors import InputError
-from gputrace.reading.chrome import ChromeReader
 from gputrace.reading.fields import BYTES, Malformed, fields, varint, well_formed
-from gputrace.reading.packets import frame
 from gputrace.reading.stream import ByteStream, Limits
 
 PERFETTO = "perfetto"
@@ -114,6 +112,8 @@ def _begins_with_packets(head: bytes) -> bool:
 
 
 def _is_bare(head: bytes, path: str, torn: str) -> bool:
+    from gputrace.reading.packets import frame  # this module is needed without numpy, too
+
     found, end, _ = frame(head)
     if any(_holds_event(head, *span) for span in found.spans()):
         return False
@@ -135,6 +135,8 @@ def _holds_event(data: bytes, start: int, end: int) -> bool:
 
 
 def _is_bare_json(head: bytes, path: str, torn: str) -> bool:
+    from gputrace.reading.chrome import ChromeReader  # what `query` needs of this module does without a JSON parser
+
     with ByteStream(path) as stream:
         reader = ChromeReader(stream)
         try:
