@@ -54,6 +54,7 @@ elif TWIN == "compiled":
 else:
     from gputrace.hot import pure as _twin
 
+OPERATORS = _twin.OPERATORS
 counter = _twin.counter
 current_number = _twin.current_number
 drop_queue = _twin.drop_queue
@@ -74,6 +75,7 @@ __all__ = [
     "INVALID_HANDLE",
     "MOST_SPANS",
     "MOST_WINDOWS",
+    "OPERATORS",
     "TWIN",
     "WHY",
     "counter",

@@ -18,8 +18,10 @@ static int start(PyObject *module) {
         if (!core.queues || !core.all_queues || !text_start() || !streams_start() || !spans_start()) return -1;
         started = true;
     }
-    static PyObject *calls;
+    static PyObject *calls, *operators;
     if (!calls && !(calls = calls_start())) return -1;
+    if (!operators && !(operators = operators_start()) && PyErr_Occurred()) return -1;
+    if (PyModule_AddObjectRef(module, "OPERATORS", operators ? operators : Py_None)) return -1;
     PyObject *const types[] = {calls, (PyObject *)span_type, (PyObject *)window_type, (PyObject *)off_type, (PyObject *)queue_type, (PyObject *)device_type};
     static const char *const type_names[] = {"Calls", "Span", "Window", "Off", "StreamQueue", "Device"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)

@@ -9,6 +9,8 @@ from gputrace.model import Edge, Track
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 INTERFACE: Final[int]
+#: A capsule of the functions in native/operators.c; None without a GIL.
+OPERATORS: Final[Any]
 
 @disjoint_base
 class Span:

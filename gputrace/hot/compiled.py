@@ -18,6 +18,7 @@ else:
     from _contextvars import ContextVar  # the builtin part of `contextvars`
 
 __all__ = [
+    "OPERATORS",
     "Calls",
     "Span",
     "StreamQueue",
@@ -41,9 +42,12 @@ __all__ = [
 ]
 
 #: Which `_hot.pyi` this is written to. In a source tree the extension may be an older one, or a newer.
-INTERFACE: Final = 5
+INTERFACE: Final = 6
 if getattr(_hot, "INTERFACE", 0) != INTERFACE:
     raise ImportError("it was built from other sources than these: install gputrace anew")
+
+#: What slices are begun and ended by without the GIL: see native/operators.c.
+OPERATORS = _hot.OPERATORS
 
 Calls = _hot.Calls
 Span = _hot.Span

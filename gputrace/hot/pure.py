@@ -87,6 +87,8 @@ else:
 # What is being opened is no more fresh: another thread that enters it meanwhile opens one of its own.
 _FRESH, _OPEN, _ENDED, _CLOSED, _OPENING = 0, 1, 2, 3, 4
 CAPTURE_IMPLICIT: Final = 906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the legacy stream, beside one being captured
+#: The compiled twin alone begins and ends slices without the GIL.
+OPERATORS: Final = None
 _EXHAUSTED: Final = "there was no depth or no memory left"
 _NEVER_CLOSED: Final = str(NEVER_CLOSED["ended"])
 

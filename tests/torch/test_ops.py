@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -16,6 +18,7 @@ import pytest
 import torch
 
 import gputrace
+from gputrace import hot
 from gputrace.instrument.torch import observer
 from gputrace.instrument.torch.observer import copy_facts
 from tests.engine import Engine, Slice, assert_clean, slices
@@ -35,6 +38,30 @@ if not (child := os.fork()):
     raise SystemExit
 assert os.waitpid(child, 0)[1] == 0
 torch.ones(2).tan()
+"""
+
+
+RECORDINGS = """
+import sys, threading
+import gputrace, torch
+
+def work():
+    x = torch.ones(4, requires_grad=True)
+    while not done.is_set():
+        x.sin().sum().backward()
+
+done = threading.Event()
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for _ in range(10):
+    recording = gputrace.trace(sys.argv[1], "host", instrument=["torch.ops"])
+    with recording:
+        torch.ones(2).cos()
+    assert recording.summary.slices, recording.summary
+    assert not recording.summary.told, recording.summary
+gputrace.trace(sys.argv[1], "host", instrument=["torch.ops"]).start()
+done.set() # and one is on at the interpreter's exit
 """
 
 
@@ -169,6 +196,42 @@ def test_a_forked_child_shows_its_own(tmp_path: Path) -> None:
     assert found["aten::sin"] == found["aten::tan"] != found["aten::cos"]
 
 
+def test_one_that_was_seen_before_takes_no_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: Counter[str] = Counter()
+
+    def span(name: str, *args: Any, **facts: Any) -> Any:
+        asked[name] += 1
+        return hot.span(name, *args, **facts)
+
+    monkeypatch.setattr(observer, "hot", SimpleNamespace(span=span, OPERATORS=hot.OPERATORS))
+    x = torch.ones(2)
+    drawn, _ = recorded(tmp_path, lambda: [x.sin() for _ in range(200)], "torch.ops")
+    assert sum(each.name == "aten::sin" for each in drawn) == 200
+    assert asked["aten::sin"] == (1 if hot.TWIN == "compiled" else 200)
+
+
+def test_they_nest_in_spans_of_tasks(tmp_path: Path) -> None:
+    x = torch.ones(2)
+
+    async def work() -> None:
+        x.sin()
+        with gputrace.span("of a task"):
+            x.cos()
+
+    drawn, _ = recorded(tmp_path, lambda: [asyncio.run(work()) for _ in range(2)], "torch.ops")
+    above = [enclosing(drawn, each) for each in drawn if each.name == "aten::cos"]
+    assert [each and each.name for each in above] == ["of a task"] * 2
+
+
+@pytest.mark.parametrize("twin", ["compiled", "pure"])
+def test_recordings_begin_and_end_while_they_run(tmp_path: Path, twin: str) -> None:
+    program = tmp_path / "recordings.py"
+    program.write_text(RECORDINGS)
+    environment = {**os.environ, "GPUTRACE_PURE": "1" if twin == "pure" else ""}
+    done = subprocess.run([sys.executable, str(program), str(tmp_path / "t.pftrace")], env=environment, timeout=280)
+    assert done.returncode == 0
+
+
 # --- nothing changes --------------------------------------------------------------------------------------------------
 
 
@@ -197,7 +260,7 @@ def test_a_fault_ends_it_and_not_the_program(tmp_path: Path, monkeypatch: pytest
     def fails(*_: Any, **__: Any) -> Any:
         raise LookupError("made to fail")
 
-    monkeypatch.setattr(observer, "hot", SimpleNamespace(span=fails))
+    monkeypatch.setattr(observer, "hot", SimpleNamespace(span=fails, OPERATORS=None))
     found: list[Any] = []
     drawn, [told] = recorded(tmp_path, lambda: found.append(train("in-place", 1)), "torch.ops")
     assert found == [train("in-place", 1)]
@@ -211,7 +274,7 @@ def test_what_a_signals_handler_raises_inside_is_the_programs(tmp_path: Path, mo
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(observer, "hot", SimpleNamespace(span=interrupted))
+    monkeypatch.setattr(observer, "hot", SimpleNamespace(span=interrupted, OPERATORS=None))
 
     def work() -> None:
         with pytest.raises(KeyboardInterrupt):

@@ -170,7 +170,10 @@ static int end(struct code *code, PyObject *frame, PyObject *kind) {
             calls_settle(thread, INT64_MAX); /* this one, and those around it, which are older */
         struct open_call call = thread->calls[--thread->calls_open];
         more = call.key != key;
-        if (unlikely(call.waits)) thread->calls_waiting--, core.stats.short_calls++;
+        if (unlikely(call.waits)) {
+            thread->calls_waiting--;
+            core.stats.short_calls++;
+        }
         blob_drop(call.name_text);
         blob_drop(call.args);
         if (call.number) slice_end(thread, call.number, ns, more ? NULL : error);

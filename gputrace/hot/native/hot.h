@@ -4,6 +4,7 @@
  *   rings.c     where host edges are kept until they are written, and found after a crash
  *   spans.c     the program's side: span, window, instant, counter
  *   calls.c     Python's function calls as slices
+ *   operators.c slices that a library of another language begins and ends without the GIL
  *   streams.c   devices, their events, and the queues of windows on streams
  *   lanes.c     which lane a slice goes to, and what is open on it
  *   perfetto.c  edges to Perfetto's wire format
@@ -19,7 +20,8 @@
  *
  * Who may touch what: the program's side runs with the GIL, the collector's without. Where both meet, one side writes and
  * the other reads behind one atomic store (a record's tag, a queue's count, a chain of windows); the pieces of the rings
- * have a mutex. Without a GIL (free-threaded Python) the program's side takes `core_lock` instead: see GUARD.
+ * have a mutex. An operator's edges are put by its own thread without the GIL: a ring that may get such has a lock, which
+ * whoever puts something takes, and what is read for it is atomic. Without a GIL (free-threaded Python) the program's side takes `core_lock` instead: see GUARD.
  */
 #ifndef GPUTRACE_HOT_H
 #define GPUTRACE_HOT_H
@@ -327,6 +329,9 @@ struct thread {
     uint32_t number, tid;
     uint32_t generation;
     uint32_t open; /* spans that hold it */
+    _Atomic uint32_t scoped; /* of these, the ones that nest in what can be suspended */
+    bool is_shared;          /* what is put may be put without the GIL, and so behind the lock: */
+    _Atomic bool taken;
     _Atomic enum thread_life life;
     PyObject *name;
     /* the program's side */
@@ -337,7 +342,8 @@ struct thread {
     PyObject *last_stream; /* the binding's object that was passed last, and its queue: both kept */
     struct queue *last_queue;
     struct open_call *calls; /* innermost last */
-    size_t calls_open, calls_room, calls_waiting;
+    size_t calls_open, calls_room;
+    _Atomic size_t calls_waiting;
     int64_t least_call_ns; /* a shorter one is not drawn */
     uint8_t *at, *end, *limit; /* limit: its piece's end; end: how far a record may be put without asking */
     struct piece *newest;
@@ -360,7 +366,7 @@ typedef struct {
     PyObject_HEAD
     enum span_state state;
     uint32_t generation;
-    bool never_closed;
+    bool never_closed, is_scoped;
     struct label label; /* text: of `name` */
     PyObject *name;
     struct queue *queue; /* its stream's; NULL for a host slice alone */
@@ -374,18 +380,20 @@ typedef struct {
 } Span;
 
 struct stats {
-    uint64_t dropped_spans, dropped_windows, failed, uncaptured, short_calls;
+    _Atomic uint64_t dropped_spans;
+    uint64_t dropped_windows, failed, uncaptured, short_calls;
 };
 
 /* Which gputrace/hot/_hot.pyi this is: compiled.py has the number, too. Another one where what is there changes. */
-enum { INTERFACE = 5 };
+enum { INTERFACE = 6 };
 
 /* The process's state. */
 struct core {
-    bool on, armed; /* are spans recorded now; is there a recording, be it paused */
-    bool wake_needed, filling, stream_used; /* filling: the rings are */
-    uint32_t generation;
-    uint64_t next_number;
+    _Atomic bool on; /* are spans recorded now */
+    bool armed;      /* is there a recording, be it paused */
+    _Atomic bool wake_needed, filling, stream_used; /* filling: the rings are */
+    _Atomic uint32_t generation;
+    _Atomic uint64_t next_number;
     uint32_t next_thread;
     struct stats stats;
     struct thread *_Atomic threads; /* newest first */
@@ -426,6 +434,14 @@ uint64_t slice_begin(struct thread *thread, struct label label, int64_t ns, cons
 void slice_end(struct thread *thread, uint64_t number, int64_t ns, const struct blob *args);
 /* Put into a thread's ring those of its open calls that wait and began until then, outermost first. With the GIL. */
 void calls_settle(struct thread *thread, int64_t until_ns);
+/* Put a record without the GIL into the calling thread's ring, which is shared. False where there is no room, or its
+ * recording is over. `name`: its id, which is in the ring. */
+bool put_freely(struct thread *thread, unsigned kind, uint32_t name, uint64_t number, uint32_t generation);
+/* A name is to be in the ring before what is called so. False where there is no room. With the GIL. */
+bool define_name(uint32_t id);
+void count_dropped_span(void);
+/* Wait until nobody is about to put something that a recording that is over would have. */
+void rings_quiet(void);
 void thread_empty(struct thread *thread);
 void thread_forget(struct thread *thread);
 /* The error indicator holds what a fenced call raised. False: it is the program's and stays set. */
@@ -446,6 +462,10 @@ static inline int64_t now_ns(void) {
 /* calls.c */
 
 PyObject *calls_start(void); /* its type, a new reference; NULL with an exception set */
+
+/* operators.c */
+
+PyObject *operators_start(void); /* its table, a new reference; NULL with an exception set, or without where there is none */
 
 /* streams.c */
 

@@ -7,6 +7,7 @@
 
 #include "hot.h"
 
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -60,6 +61,7 @@ static void thread_free(struct thread *thread) {
 }
 
 static void thread_ended(void *thread) {
+    mine = NULL; /* what its other libraries do now is nobody's */
     if (atomic_exchange(&((struct thread *)thread)->life, THREAD_ENDED) == THREAD_FORGOTTEN) thread_free(thread);
 }
 
@@ -95,7 +97,10 @@ static struct record *place(struct thread *thread, size_t payload, uint32_t *slo
     if (unlikely((size_t)(thread->end - thread->at) < bytes) && (size_t)(thread->limit - thread->at) >= bytes) {
         /* In a piece that an end took beyond the bound: it is for ends alone, as long as that is so. */
         bool over = rings_over();
-        if (over && !beyond) return core.wake_needed = core.filling = true, NULL;
+        if (over && !beyond) {
+            core.wake_needed = core.filling = true;
+            return NULL;
+        }
         thread->end = over ? thread->at + bytes : thread->limit;
     } else if (unlikely((size_t)(thread->end - thread->at) < bytes)) {
         uint32_t units = (uint32_t)((bytes + PIECE_HEAD + PIECE_BYTES - 1) / PIECE_BYTES);
@@ -183,11 +188,48 @@ struct thread *thread_here(void) {
 }
 
 /* A name must be in the ring before what is called so. */
-static bool define_name(uint32_t id) {
+bool define_name(uint32_t id) {
     GUARD();
     bool defined = names[id]->generation == core.generation || ring_define_name(id);
     UNGUARD();
     return defined;
+}
+
+/* Who has it does not wait for the GIL. False where it is not to be had: the thread that has it stayed behind in the process
+ * that this one was forked from. */
+static bool ring_take(struct thread *thread) {
+    enum { TURNS = 1000, PAUSES = 1000, PAUSE_NS = 1000000 };
+    for (int i = 0; unlikely(atomic_exchange(&thread->taken, true)); i++) {
+        if (i < TURNS) sched_yield();
+        else if (i < TURNS + PAUSES) nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        else return false;
+    }
+    return true;
+}
+
+static void ring_give(struct thread *thread) {
+    atomic_store_explicit(&thread->taken, false, memory_order_release);
+}
+
+bool put_freely(struct thread *thread, unsigned kind, uint32_t name, uint64_t number, uint32_t generation) {
+    uint32_t slots;
+    struct record *record = NULL;
+    if (unlikely(!ring_take(thread))) return false;
+    if (likely(generation == core.generation) && likely((record = place(thread, 0, &slots, kind == RECORD_END)) != NULL)) {
+        record->ns = now_ns();
+        record->number = number;
+        record->scope = 0;
+        thread->at += SLOT;
+        atomic_store_explicit(&record->tag, kind | (uint64_t)name << 32, memory_order_release);
+    }
+    ring_give(thread);
+    return record != NULL;
+}
+
+void rings_quiet(void) {
+    enum { PAUSE_NS = 10000 };
+    for (struct thread *thread = atomic_load(&core.threads); thread; thread = atomic_load(&thread->next))
+        while (atomic_load(&thread->taken)) nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
 }
 
 static bool put_alone(struct thread *thread, unsigned kind, unsigned flags, struct label label, int64_t ns, uint64_t number,
@@ -203,7 +245,8 @@ static bool put_alone(struct thread *thread, unsigned kind, unsigned flags, stru
         return false;
     }
 #endif
-    struct record *record = place(thread, payload, &slots, beyond);
+    bool shared = thread->is_shared;
+    struct record *record = likely(!shared) || ring_take(thread) ? place(thread, payload, &slots, beyond) : (shared = false, NULL);
     if (likely(record != NULL)) {
         record->ns = ns;
         record->number = number;
@@ -219,6 +262,7 @@ static bool put_alone(struct thread *thread, unsigned kind, unsigned flags, stru
         uint64_t tag = kind | flags << 8 | (uint64_t)slots << 16 | (uint64_t)label.id << 32;
         atomic_store_explicit(&record->tag, tag, memory_order_release);
     }
+    if (unlikely(shared)) ring_give(thread);
     UNGUARD();
     return record != NULL;
 }
@@ -240,7 +284,7 @@ static void define_keys(const struct blob *args) {
 }
 
 /* Told in the ring, too, as nothing else outlives a kill. */
-static void count_dropped_span(void) {
+void count_dropped_span(void) {
     ring_header()->dropped_spans = ++core.stats.dropped_spans;
 }
 
@@ -278,8 +322,8 @@ void calls_settle(struct thread *thread, int64_t until_ns) {
         if (!call->waits) continue;
         if (call->begin_ns > until_ns) return;
         call->waits = false;
-        thread->calls_waiting--;
         call->number = slice_begin(thread, call->label, call->begin_ns, call->args);
+        thread->calls_waiting--; /* last: an operator of that thread's is put once none waits */
         blob_drop(call->name_text);
         blob_drop(call->args);
         call->name_text = call->args = NULL;
@@ -792,9 +836,11 @@ static bool open_span(Span *span, uint64_t scope) {
     if (likely(put_record(thread, RECORD_BEGIN, flags, span->label, ns, span->number, scope, span->args, false))) {
         span->thread = thread;
         span->state = OPEN;
+        span->is_scoped = scope && scope != EXPLICIT_WINDOW;
         GUARD();
         thread->open++;
         UNGUARD();
+        if (unlikely(span->is_scoped)) thread->scoped++;
         if (span->queue && unlikely(span->queue->refused != NULL)) {
             give_up_window(span);
             replace(&span->reason, Py_NewRef(span->queue->refused));
@@ -877,6 +923,7 @@ static bool is_stale(Span *span) {
 static void finish(Span *span, int64_t ns) {
     if (is_stale(span)) return;
     span->state = CLOSED;
+    if (unlikely(span->is_scoped)) span->thread->scoped--;
     write_end(span, ns);
     if (span->window) push_end(span);
 }

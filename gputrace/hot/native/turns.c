@@ -38,6 +38,8 @@ static void mind_fork(void) {
     if (process == getpid()) return;
     process = getpid();
     inside = 0;
+    for (struct thread *thread = atomic_load(&core.threads); thread; thread = atomic_load(&thread->next))
+        atomic_store(&thread->taken, false);
     atomic_store(&hurried, false);
 #ifdef Py_GIL_DISABLED
     memset(&core_lock, 0, sizeof core_lock); /* a thread of the parent's may have it */
@@ -51,6 +53,7 @@ bool turns_over(void) {
         GUARD();
         if (!inside) {
             core.generation++;
+            rings_quiet();
             return true;
         }
         UNGUARD();

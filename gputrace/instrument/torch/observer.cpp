@@ -1,17 +1,19 @@
-// Calls Python at both ends of each of torch's operators, forward and backward, on whichever thread runs it; and where a
-// node of a backward pass begins that lies in another stretch of nodes than the one before.
+// Records both ends of each of torch's operators, forward and backward, on whichever thread runs it; and calls Python where
+// a node of a backward pass begins that lies in another stretch of nodes than the one before.
 //
 // Built against the installed torch by observer.py, which says what it is called with. It includes nothing of Python:
 // what it calls is of the stable ABI, and Python's headers need not be there.
 //
-// An operator runs without the GIL, so each end takes it. A thread that Python does not know is left alone: it would get
-// a new identity with every call.
+// An operator runs without the GIL. Where the compiled twin is, it is begun and ended by its functions, which need none
+// either (gputrace/hot/native/operators.c); else, and where it has a GPU window or args, by Python, and each end takes the
+// GIL. A thread that Python does not know is left alone: it would get a new identity with every call.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -28,13 +30,25 @@ void PyErr_Fetch(PyObject **, PyObject **, PyObject **);
 void PyErr_Restore(PyObject *, PyObject *, PyObject *);
 int PyArg_ParseTuple(PyObject *, const char *, ...);
 int Py_AddPendingCall(int (*)(void *), void *);
+int PyCapsule_IsValid(PyObject *, const char *);
+void *PyCapsule_GetPointer(PyObject *, const char *);
 }
 
 namespace {
 
+// As in gputrace/hot/native/operators.c.
+constexpr char operators_name[] = "gputrace.hot._hot.OPERATORS";
+constexpr std::uint64_t ELSEWHERE = UINT64_MAX;
+struct Operators {
+    std::uint32_t (*name)(const char *, std::size_t, std::uint32_t *);
+    std::uint64_t (*begin)(std::uint32_t, std::uint32_t);
+    void (*end)(std::uint64_t, std::uint32_t);
+};
+
 // What Python is called with. Set before callbacks are added, and never freed: one may still be under way at the end.
 struct Watch {
     PyObject *opened, *closed;
+    const Operators *operators; // or NULL
     bool every;
 };
 std::atomic<Watch *> watch{nullptr};
@@ -42,8 +56,40 @@ thread_local bool inside = false; // our own Python runs: what it may do is not 
 
 struct Span : at::ObserverContext {
     Span(PyObject *span, PyObject *closed) : span(span), closed(closed) {}
-    PyObject *span, *closed;
+    Span(const Operators *operators, std::uint64_t number, std::uint32_t generation)
+        : operators(operators), number(number), generation(generation) {}
+    PyObject *span = nullptr, *closed = nullptr; // Python's, or:
+    const Operators *operators = nullptr;
+    std::uint64_t number = 0;
+    std::uint32_t generation = 0;
 };
+
+// A name, and its id in the recording of a generation. One of no more than fits here: others are Python's.
+struct Known {
+    std::uint32_t hash, generation, id;
+    char name[84];
+};
+constexpr std::size_t KNOWN = 512, PROBES = 4;
+thread_local Known known[KNOWN];
+
+// Where a name is among this thread's, or may be put; NULL where it is too long.
+Known *find(const char *name) {
+    std::uint32_t hash = 2166136261u;
+    const char *at = name;
+    for (; *at; at++) hash = (hash ^ static_cast<unsigned char>(*at)) * 16777619u;
+    auto size = static_cast<std::size_t>(at - name) + 1;
+    if (size > sizeof known->name) return nullptr;
+    Known *place = nullptr;
+    for (std::size_t i = 0; i < PROBES; i++) {
+        Known *each = &known[(hash + i) % KNOWN];
+        if (each->id && each->hash == hash && !std::memcmp(each->name, name, size)) return each;
+        if (!place && !each->id) place = each;
+    }
+    if (!place) place = &known[hash % KNOWN];
+    *place = {hash, 0, 0, {}};
+    std::memcpy(place->name, name, size);
+    return place;
+}
 
 struct Error {
     PyObject *type, *value, *trace;
@@ -78,14 +124,15 @@ struct Held {
 // The tensor that an argument is or begins with; NULL if it is none, or of the program's own kind, which would answer by
 // the program's own code.
 const at::Tensor *first_tensor(const c10::IValue &value, at::Tensor &kept) {
+    const at::Tensor *tensor = &kept;
     if (value.isTensor()) {
-        kept = value.toTensor();
+        tensor = &value.toTensor();
     } else if (value.isTensorList() && value.toTensorList().size()) {
         kept = value.toTensorList().get(0);
     } else {
         return nullptr;
     }
-    return kept.defined() && !kept.key_set().has(c10::DispatchKey::Python) ? &kept : nullptr;
+    return tensor->defined() && !tensor->key_set().has(c10::DispatchKey::Python) ? tensor : nullptr;
 }
 
 // Around each node of a backward pass, whose own name follows at once.
@@ -105,7 +152,7 @@ Kind kind_of(const char *name) {
 
 std::unique_ptr<at::ObserverContext> open_span(const at::RecordFunction &function) {
     Watch *now = watch.load(std::memory_order_acquire);
-    if (!now || inside || !PyGILState_GetThisThreadState()) return nullptr;
+    if (!now || inside) return nullptr;
     const char *name = function.name();
     if (!std::strncmp(name, engine, sizeof engine - 1)) return nullptr;
     Kind kind = kind_of(name);
@@ -124,21 +171,33 @@ std::unique_ptr<at::ObserverContext> open_span(const at::RecordFunction &functio
     long long bytes = -1;
     std::string from, to;
     int non_blocking = 0;
-    at::Tensor first, second;
-    if (kind == COPY && inputs.size() > 2 && first_tensor(inputs[0], first) && first_tensor(inputs[1], second)) {
-        bytes = first.unsafeGetTensorImpl()->has_symbolic_sizes_strides()
+    const at::Tensor *first = nullptr, *second = nullptr;
+    at::Tensor other;
+    if ((kind == COPY || kind == SCALAR) && inputs.size()) first = first_tensor(inputs[0], kept);
+    if (kind == COPY && inputs.size() > 2) second = first_tensor(inputs[1], other);
+    if (first && second) {
+        bytes = first->unsafeGetTensorImpl()->has_symbolic_sizes_strides()
                     ? -1
-                    : static_cast<long long>(first.numel()) * static_cast<long long>(first.element_size());
-        from = second.device().str();
-        to = first.device().str();
+                    : static_cast<long long>(first->numel()) * static_cast<long long>(first->element_size());
+        from = second->device().str();
+        to = first->device().str();
         non_blocking = inputs[2].isBool() && inputs[2].toBool();
-    } else if (kind == SCALAR && inputs.size() && first_tensor(inputs[0], first)) {
-        bytes = static_cast<long long>(first.element_size());
-        from = first.device().str();
+    } else if (first && kind == SCALAR) {
+        bytes = static_cast<long long>(first->element_size());
+        from = first->device().str();
         to = "cpu";
     }
 
+    bool plain = now->operators && device < 0 && to.empty();
+    Known *here = plain ? find(name) : nullptr;
+    if (here && here->id) {
+        std::uint64_t number = now->operators->begin(here->id, here->generation);
+        if (!number) return nullptr;
+        if (number != ELSEWHERE) return std::make_unique<Span>(now->operators, number, here->generation);
+    }
+    if (!PyGILState_GetThisThreadState()) return nullptr;
     Held held;
+    if (here) here->id = now->operators->name(name, std::strlen(name), &here->generation);
     PyObject *span = PyObject_CallFunction(
         now->opened, "siiLssi", name, device, kind == WAITS, bytes, from.c_str(), to.c_str(), non_blocking);
     return span ? std::make_unique<Span>(span, now->closed) : nullptr;
@@ -156,6 +215,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction &function) {
 void end(const at::RecordFunction &, at::ObserverContext *context) {
     auto span = static_cast<Span *>(context);
     if (!span) return;
+    if (span->operators) return span->operators->end(span->number, span->generation);
     Held held;
     PyObject *nothing = PyObject_CallFunction(span->closed, "O", span->span);
     if (nothing) Py_DecRef(nothing);
@@ -221,10 +281,12 @@ extern "C" void gputrace_look_again(void) { generation.fetch_add(1, std::memory_
 // What nodes that this thread makes will name it by.
 extern "C" unsigned long long gputrace_thread(void) { return at::RecordFunction::currentThreadId(); }
 
-extern "C" unsigned long long gputrace_observe(PyObject *opened, PyObject *closed, int every) {
+extern "C" unsigned long long gputrace_observe(PyObject *opened, PyObject *closed, PyObject *operators, int every) {
     Py_IncRef(opened);
     Py_IncRef(closed);
-    watch.store(new Watch{opened, closed, every != 0}, std::memory_order_release);
+    bool compiled = PyCapsule_IsValid(operators, operators_name);
+    auto table = compiled ? static_cast<const Operators *>(PyCapsule_GetPointer(operators, operators_name)) : nullptr;
+    watch.store(new Watch{opened, closed, table, every != 0}, std::memory_order_release);
     auto callback = at::RecordFunctionCallback(begin, end).needsInputs(true);
     callback.scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION});
     return at::addGlobalCallback(callback);

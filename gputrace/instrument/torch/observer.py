@@ -73,7 +73,7 @@ def _observe(site: Site, *, every: bool) -> None:
     if site.on_code is not None:
         for function in (opened, closed):
             site.on_code(function.__code__, wrapper=False)
-    handle = _observed = int(library.gputrace_observe(opened, closed, every))
+    handle = _observed = int(library.gputrace_observe(opened, closed, hot.OPERATORS, every))
 
     def stop() -> bool:
         global _observed
@@ -91,7 +91,7 @@ def load(torch: Any) -> Any:
     library = ctypes.PyDLL(built(torch))
     number, nothing = ctypes.c_ulonglong, None
     for name, result, arguments in (
-        ("gputrace_observe", number, (ctypes.py_object, ctypes.py_object, ctypes.c_int)),
+        ("gputrace_observe", number, (ctypes.py_object, ctypes.py_object, ctypes.py_object, ctypes.c_int)),
         ("gputrace_stop", nothing, (number,)),
         ("gputrace_watch_nodes", number, (ctypes.py_object,)),
         ("gputrace_stop_nodes", nothing, (number,)),
