@@ -24,6 +24,8 @@ SLOWER, FASTER, SAME, UNTESTED, NEW, GONE = "slower", "faster", "same", "unteste
 
 #: So often, of what is called slower or faster, nothing has changed.
 FALSE_ALARMS = 0.05
+#: Medians of whole ns that are this near may be of the same durations.
+_STEP_NS = 1.0
 #: A run's durations are cut into so many stretches, where they are twice as many.
 _STRETCHES = 10
 
@@ -126,11 +128,13 @@ def changes(base: Runs, new: Runs) -> list[Change]:
         test = compare(first, second, 0.0 if by_run else likeness(first, second))
         if test is None:
             continue
-        each.low, each.high = (float(np.expm1(min(value, 700))) for value in (test.low, test.high))
+        low, high = (float(np.expm1(min(value, 700))) for value in (test.low, test.high))
+        # Those of stretches may lie beside the one of all that is shown: then less is known than they say.
+        each.low, each.high = min(low, each.change), max(high, each.change)
         p.append(test.p)
         tested.append(each)
-        # The medians that are shown must say the same as the test.
-        agrees = np.sign(test.difference) == np.sign(each.change)
+        # The medians that are shown must say the same as the test, by more than a clock's step.
+        agrees = np.sign(test.difference) == np.sign(each.change) and abs(each.new_ns - each.base_ns) > _STEP_NS
         each.verdict = SAME if not agrees else SLOWER if test.difference > 0 else FASTER
     for each, false_alarm in zip(tested, corrected(p).tolist(), strict=True):
         each.false_alarm = false_alarm

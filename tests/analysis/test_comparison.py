@@ -189,6 +189,31 @@ def test_unfinished_and_zero_durations() -> None:
     assert (row.name, row.verdict, row.lost_ns) == ("none", SAME, 0)
 
 
+def compared(base: list[int], new: list[int]) -> Change:
+    sides = Runs(), Runs()
+    for side, durations in zip(sides, (base, new), strict=True):
+        side.add(trace({"s": durations}))
+    (found,) = changes(*sides)
+    return found
+
+
+#: Of a level that moves now and then, stretches say something else than the median of all.
+MOVING = ([0] * 10 + [40] * 10) * 4 + [0] * 20
+
+
+def test_a_step_of_the_clock_is_no_change() -> None:
+    """Spans of nothing last 80 ns or 81, whichever more often."""
+    found = compared([80] * 100, [81 + ns for ns in MOVING])
+    assert (found.base_ns, found.new_ns, found.verdict) == (80, 81, SAME)
+    assert compared([80] * 100, [82 + ns for ns in MOVING]).verdict == SLOWER
+
+
+def test_the_change_that_is_shown_is_among_the_likely_ones() -> None:
+    for ns in range(76, 90):
+        found = compared([80] * 100, [ns + more for more in MOVING])
+        assert found.low <= found.change <= found.high, ns
+
+
 def test_limits_by_name() -> None:
     steady = [1_000, 1_010, 990, 1_005, 995] * 20
     before = runs(*(trace({"a": steady, "b": steady}) for _ in range(3)))
