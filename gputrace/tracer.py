@@ -11,7 +11,7 @@ import sys
 from _thread import RLock, get_ident
 from time import sleep
 
-from gputrace import exithook, hostclock, hot, instrument, ranks
+from gputrace import exithook, hostclock, hot, instrument, ranks, staying
 from gputrace.collector import PERIOD_S, AtWork, Collector, forget_threads, is_at_work, is_left_alone
 from gputrace.counts import Counts
 from gputrace.errors import UsageError
@@ -193,12 +193,14 @@ class Tracer:
         try:
             self._host.begin(self.resolve)
             _current = self
+            staying.stay()
             instrument.start(self.folder.instruments, self.tell, self.folder.options, self.regions, self._facts)
             self.regions.begin(None if parent is None else parent.regions)
             if self._dumping is not None:
                 self._dumping.install()
         except BaseException:
             _current = None
+            staying.leave()
             instrument.stop()
             self.regions.end()
             hot.switch_off()
@@ -216,6 +218,7 @@ class Tracer:
                 self._dumping.remove()
             instrument.stop()
             hot.switch_off()
+            staying.leave()
         if os.getpid() != self.pid:
             return
         patience_s = deadline_s + STUCK_S
@@ -787,6 +790,7 @@ def _after_fork_in_child() -> None:
     forget_threads()
     parent.forget()
     instrument.stop()
+    staying.leave()
     if parent.own:
         return  # nobody would join what the child writes
     try:
