@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: GPU windows opened and not yet written, in the whole process. Beyond, a span is a host slice alone, and counted.
 MOST_WINDOWS: Final = 65_536
 #: Host-only spans opened and not yet written. Beyond, a span is not recorded at all, and counted.
-MOST_SPANS: Final = 262_144
+MOST_SPANS: Final = 65_536
 #: What a binding raises for a result code that it does not know, or a function that the driver lacks. Nothing wider:
 #: the program's signal handlers run between our lines, and what they raise is the program's.
 BINDING_ERRORS: Final = (ValueError, TypeError, AttributeError, RuntimeError, DeviceError)
