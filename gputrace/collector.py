@@ -45,10 +45,15 @@ def is_at_work() -> bool:
 
 #: The threads of ours that run in this process.
 _ours: set[int] = set()
+_forks = 0
 
 
 def forget_threads() -> None:
-    """In a forked child: there are none yet."""
+    """In a forked child: there are none yet. One that forked it, in a finaliser of the program's, was its parent's and
+    ends.
+    """
+    global _forks
+    _forks += 1
     _ours.clear()
 
 
@@ -210,13 +215,14 @@ class Collector:
         self._tid = tid = get_native_id()
         _take_no_signals()
         _ours.add(tid)
+        forks = _forks
         try:
             with AtWork():
-                while self._goes_on(gone):
+                while forks == _forks and self._goes_on(gone):
                     self._bell.acquire(timeout=self.period_s)
                     if not self._stopping:
                         self._work()
-                if self._last is not None:
+                if self._last is not None and forks == _forks:
                     self._last()
         finally:
             _ours.discard(tid)

@@ -55,3 +55,50 @@ def test_it_ends(tmp_path: Path, twin: str, way: str) -> None:
         engine = Engine(trace)
         assert_clean(engine)
         assert sorted(each.name or "" for each in slices(engine)) == ["child", "lasts"][: 1 + way.startswith("another")]
+
+
+#: A finaliser of the program's may run on any thread, ours too: in a garbage collection there.
+FINALISER = """
+import os, sys, time
+import gputrace
+from gputrace import tracer
+forked = []
+def finaliser():
+    if forked:
+        return
+    forked.append(0)
+    pid = os.fork()
+    if pid:
+        forked[0] = pid
+        return
+    with gputrace.span("child"):
+        pass
+ours = {"collector": "_collector", "sampler": "_sampler._thread", "timer": "regions._timer"}[sys.argv[1]]
+thread = tracer.current()
+for name in ours.split("."):
+    thread = getattr(thread, name)
+work = thread._work
+def work_and_collect_garbage():
+    finaliser()
+    work()
+thread._work = work_and_collect_garbage
+with gputrace.span("parent"):
+    while not any(forked):
+        thread.ring()
+        time.sleep(0.01)
+assert os.waitpid(forked[0], 0)[1] == 0
+"""
+
+
+@pytest.mark.parametrize("ours", ["collector", "sampler", "timer"])
+@pytest.mark.parametrize("twin", TWINS)
+def test_it_ends_if_a_thread_of_ours_forked_it(tmp_path: Path, twin: str, ours: str) -> None:
+    (tmp_path / "my.py").write_text(FINALISER)
+    trace = tmp_path / "t.pftrace"
+    options = ["--duration", "1h"] if ours == "timer" else []
+    *record, dashes, python, program = recording(PYTHON, "my.py", output=trace)
+    done = run([*record, *options, dashes, python, "-W", "ignore", program, ours], tmp_path, env=environment(twin))
+    assert (done.returncode, done.stdout) == (0, b""), done.stderr
+    engine = Engine(trace)
+    assert_clean(engine)
+    assert sorted(each.name or "" for each in slices(engine)) == ["child", "parent"]
