@@ -201,7 +201,7 @@ def test_too_much_is_bounded_and_told(tmp_path: Path, clock: Clock, suffix: str)
     assert sum(map(os.path.getsize, paths)) < 100_000
     assert set(program.told) == {
         f"process {os.getpid()} records more in 10 s than it may keep, so less of its last seconds is there: --max-size"
-        " lets it keep more"
+        " (max_size=) lets it keep more"
     }
     engine = program.read(suffix)
     assert engine is not None

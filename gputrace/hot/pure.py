@@ -931,7 +931,7 @@ def bury() -> None:
     _give_back()
     hosts: dict[int, tuple[list[Any], list[Span]]] = {}  # what is to go into which list
     streams: dict[int, tuple[list[Any], list[Span]]] = {}
-    for span in tuple(_deaths):
+    for span in list(_deaths):  # not a tuple: growing one may collect garbage, and more may die in there
         ns, state = _deaths.pop(span, None), getattr(span, "state", _CLOSED)
         if ns is not None and state in (_OPEN, _ENDED):
             span.reason = _NEVER_CLOSED
@@ -949,7 +949,7 @@ def bury() -> None:
 
 def _give_back() -> None:
     """Spans that died without being entered, as decorators do, give their places in the pools back. Any thread may."""
-    for span in tuple(_deaths):
+    for span in list(_deaths):  # not a tuple: growing one may collect garbage, and more may die in there
         made = getattr(span, "state", _CLOSED)  # none where a signal's handler raised inside `__init__`
         if made in (_FRESH, _OPENING) and _deaths.pop(span, None) is not None and not span.free.closed:
             span.free.append(Span(span.free, span.start, span.end))
