@@ -22,8 +22,10 @@ BOTH = pytest.mark.parametrize("suffix", [".pftrace", ".json"])
 
 
 def recorded(path: Path, program: Callable[[], object]) -> Summary:
-    with gputrace.trace(path, device="simulated"):
+    with gputrace.trace(path, device="simulated") as recording:
         program()
+    found = recording.summary
+    assert (found.dropped, found.failed, found.told) == (0, 0, []), found
     return summed(path, by_step=True)
 
 

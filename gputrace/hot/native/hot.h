@@ -21,7 +21,8 @@
  * Who may touch what: the program's side runs with the GIL, the collector's without. Where both meet, one side writes and
  * the other reads behind one atomic store (a record's tag, a queue's count, a chain of windows); the pieces of the rings
  * have a mutex. An operator's edges are put by its own thread without the GIL: a ring that may get such has a lock, which
- * whoever puts something takes, and what is read for it is atomic. Without a GIL (free-threaded Python) the program's side takes `core_lock` instead: see GUARD.
+ * whoever puts something takes, and what is read for it is atomic. Without a GIL (free-threaded Python) the program's side
+ * takes `core_lock` instead: see GUARD.
  */
 #ifndef GPUTRACE_HOT_H
 #define GPUTRACE_HOT_H
