@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -155,7 +156,7 @@ def test_killed_with_every_descriptor_in_use(tmp_path: Path, twin: str) -> None:
 import os, resource, signal, sys
 import gputrace
 {TAKEN["descriptors"]}
-sys.setswitchinterval(1000)  # no thread of ours writes meanwhile
+sys.setswitchinterval(1000)
 for _ in range(2):
     with gputrace.span("x"):
         pass
@@ -163,7 +164,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     done = record(tmp_path / "t.pftrace", program, twin=twin)
     assert done.returncode == -signal.SIGKILL
-    assert "one Python process ended before anything was written" in done.stderr, done.stderr
+    # Of what a thread of ours came to write meanwhile, the last line says that more may be missing.
+    assert re.search("one Python process ended before anything was written|1 process ended without", done.stderr)
+    assert "opened no span" not in done.stderr
 
 
 def test_an_emptied_environment(tmp_path: Path) -> None:
