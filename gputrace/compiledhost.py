@@ -83,7 +83,7 @@ class Writing:
         if cpu_s < CHUNK_S / 2:
             self._chunk = min(self._chunk * 2, MOST_CHUNK)
         elif cpu_s > CHUNK_S * 2:
-            self._chunk //= 2
+            self._chunk = max(self._chunk // 2, 1)
 
 
 class CompiledHostTrace:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hot.twin import TWINS, run_in
+from tests.hot.twin import TWINS, in_twin, run_in
 
 #: The collector is held until nothing more finds room, and again when it has most of that behind it.
 PROGRAM = """
@@ -60,3 +60,16 @@ assert not dropped, dropped
 def test_what_is_new_finds_room_before_all_that_is_old_is_written(tmp_path: Path, last: str, twin: str) -> None:
     done = run_in(twin, PROGRAM, tmp_path / "t.json", last)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@in_twin("compiled")
+def test_what_is_taken_at_once_grows_again_after_it_was_slow() -> None:
+    from gputrace.compiledhost import CHUNK_S, MOST_CHUNK, Writing
+
+    writing = Writing(None, None, native=False)  # type: ignore[arg-type]
+    for _ in range(40):
+        writing.took(10 * CHUNK_S)
+    assert writing.batch(500) == 500
+    for _ in range(40):
+        writing.took(CHUNK_S / 10)
+    assert writing.batch(500) == MOST_CHUNK
