@@ -114,15 +114,15 @@ class Tracer:
         self._sampler = Sampler(period_ns, self.give, self._gpus, self._is_recording, self.tell)
         self._exporter: Exporter | None = None
         self._file: ShardFile | KeptFile | None = None
-        if not self._keep_ns:
-            self._file = ShardFile(folder.shard_path(self.number))
-            # Now, as the program may have no descriptor left by its first span, or no right to the folder.
-            self._file.open()
         self._dumping: Dumping | None = None
         if self._keep_ns:
             from gputrace.dumping import Dumping
 
             self._dumping = Dumping(self._ask_for_dump)
+        else:
+            self._file = ShardFile(folder.shard_path(self.number))
+            # Now, as the program may have no descriptor left by its first span, or no right to the folder.
+            self._file.open()
         self._asked_for_dump = False
         #: Writes a dump by its number and time, where no launcher does.
         self.write_dump: Callable[[int, int], object] | None = None

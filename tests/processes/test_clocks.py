@@ -33,11 +33,15 @@ os.waitpid(pid, 0)
 }
 
 
+@pytest.fixture(autouse=True)
+def _may_unshare() -> None:
+    if not shutil.which("unshare") or subprocess.run(["unshare", "-T", "true"], capture_output=True).returncode:
+        pytest.skip("needs the right to make namespaces")
+
+
 @pytest.mark.parametrize("twin", TWINS)
 @pytest.mark.parametrize("start", STARTS)
 def test_a_child_with_clocks_of_its_own(tmp_path: Path, start: str, twin: str) -> None:
-    if not shutil.which("unshare") or subprocess.run(["unshare", "-T", "true"], capture_output=True).returncode:
-        pytest.skip("needs the right to make namespaces")
     program = f"""
 import ctypes, os, subprocess, sys, gputrace
 with gputrace.span("before"):
@@ -56,8 +60,6 @@ with gputrace.span("after"):
 
 @pytest.mark.parametrize("twin", TWINS)
 def test_a_recording_of_such_a_process_by_itself(tmp_path: Path, twin: str) -> None:
-    if not shutil.which("unshare") or subprocess.run(["unshare", "-T", "true"], capture_output=True).returncode:
-        pytest.skip("needs the right to make namespaces")
     trace = tmp_path / "t.pftrace"
     command = ["unshare", "-T", "--monotonic", AHEAD, *recording(PYTHON, "-c", CHILD, output=trace)]
     done = run(command, tmp_path, env=environment(twin))
