@@ -26,9 +26,12 @@ class Deleted:
         with span("behind the exit hook"):
             write(1, b"deleted")
 
+begun = threading.Event()
+
 def daemon():
     while True:
         span("daemon")
+        begun.set()
         time.sleep(0.0001)
 
 def outlives_the_main_thread():
@@ -45,6 +48,7 @@ threading._register_atexit(span, "threads' exit")
 atexit.register(span, "exit")
 weakref.finalize(kept, span, "finalize")
 threading.Thread(target=daemon, daemon=True).start()
+begun.wait()
 threading.Thread(target=outlives_the_main_thread).start()
 span("main")
 """

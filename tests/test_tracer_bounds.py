@@ -15,7 +15,7 @@ from tests.recorded import recording
 
 @pytest.mark.slow
 def test_more_windows_in_flight_than_are_kept(tmp_path: Path) -> None:
-    opened = hot.MOST_WINDOWS + 3000
+    opened, more = hot.MOST_WINDOWS + 3000, 300
     with recording(tmp_path) as run:
         stream = run.stream()
         run.gpu.behind = True
@@ -23,16 +23,17 @@ def test_more_windows_in_flight_than_are_kept(tmp_path: Path) -> None:
             with gputrace.span("x", stream):
                 pass
         live = run.gpu.live_events
-        with gputrace.span("one more", stream):
-            pass
-        assert run.gpu.live_events == live, "beyond the bound no event is made"
+        for _ in range(more):
+            with gputrace.span("one more", stream):
+                pass
+        assert run.gpu.live_events - live < more, "beyond the bound no event is made, but a few for anchors"
         run.gpu.behind = False
     report = run.report
-    assert report["windows"] + report["dropped"] == opened + 1
+    assert report["windows"] + report["dropped"] == opened + more
     assert report["windows"] == hot.MOST_WINDOWS
-    assert report["slices"] == opened + 1 + report["windows"]
+    assert report["slices"] == opened + more + report["windows"]
     assert len(run.device) == report["windows"]
-    assert len(run.host) == opened + 1
+    assert len(run.host) == opened + more
     assert live <= 2 * hot.MOST_WINDOWS + 64
     assert report["unfinished"] == 0
 
